@@ -1,0 +1,23 @@
+// Executor: where everything runs that may wait, take a lock of a user, or run a user's code (guarantee O2).
+#pragma once
+
+#include <optional>
+
+#include "base/event.h"
+#include "base/task.h"
+
+namespace gradwire {
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Queues `task`; never runs it inside this call, never blocks. Any thread.
+  virtual void Post(Task task) = 0;
+
+  // Waits for `event`; false when `limit` has passed first. Not under a role. In a pool thread another one runs in its
+  // place meanwhile (C3); in simulation other tasks run inside this call, and a wait that nothing can end is an Error.
+  virtual bool Await(Event& event, std::optional<Duration> limit = std::nullopt) = 0;
+};
+
+}  // namespace gradwire

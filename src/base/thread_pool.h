@@ -1,0 +1,41 @@
+// ThreadPool: the Executor of a Worker. Grows on demand, shrinks when idle, and replaces threads that wait (C3).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "base/executor.h"
+
+namespace gradwire {
+
+class ThreadPool final : public Executor {
+ public:
+  struct Options {
+    size_t max_running = 16;  // threads that run tasks at one time, waiting ones not counted; at least 1
+    std::chrono::milliseconds idle_before_exit{2000};  // one idle thread stays for ever, the others end after this
+    std::function<void()> thread_start;                // first and last thing that each thread runs; may be empty
+    std::function<void()> thread_stop;
+  };
+  explicit ThreadPool(Options options);
+  ~ThreadPool() override;  // Stop()
+
+  void Post(Task task) override;
+  bool Await(Event& event, std::optional<Duration> limit = std::nullopt) override;
+
+  // Tasks that wait for a thread, and tasks that run or wait inside Await().
+  size_t queued() const;
+  size_t active() const;
+
+  // Runs what is queued, then joins all threads; tasks posted meanwhile still run, later ones are dropped. Idempotent;
+  // not from a pool thread.
+  void Stop();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace gradwire
