@@ -1,0 +1,122 @@
+// Call records: Request, Reply, Cancel, and how they become one encoded message (docs/wire.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "gradwire/error.h"
+#include "gradwire/payload.h"
+
+namespace gradwire::wire {
+
+// What an upper layer adds to a call. An unknown optional field is skipped, an unknown required one is an error.
+struct Extension {
+  uint16_t tag = 0;  // one number per layer's use, listed in docs/wire.md; the top bit says required
+  std::string bytes;
+
+  static constexpr uint16_t kRequired = 0x8000;
+};
+
+// One row of a message's RRef table, made in the send step from the payload's references (O5).
+struct ReferenceRecord {
+  WorkerId owner;
+  RRefId rref;
+  std::optional<ForkId> fork;  // the receiver's fork; none when the receiver is the owner
+  std::string type_name;       // what the owner said of the value's type; may be empty
+};
+
+// The result stays with the callee, under these ids.
+struct KeepAs {
+  RRefId rref;
+  ForkId fork;
+};
+
+struct Request {
+  CallId call_id = 0;
+  std::string function;
+  int64_t time_left_us = 0;  // of a written deadline (C2); 0: none
+  std::vector<Extension> extensions;
+  Payload args;
+  std::optional<KeepAs> keep_as;            // known in the send step
+  std::vector<ReferenceRecord> references;  // known in the send step; one per args.references
+};
+
+struct Reply {
+  CallId call_id = 0;
+  std::optional<Failure> failure;  // the payload is empty then
+  std::vector<Extension> extensions;
+  Payload value;
+  std::vector<ReferenceRecord> references;
+};
+
+struct Cancel {
+  CallId call_id = 0;
+};
+
+// Bytes of a tensor that go behind the message, by reference: `keep` holds them.
+struct BulkSource {
+  const std::byte* data = nullptr;
+  size_t size = 0;
+  std::shared_ptr<const void> keep;
+};
+
+// A message ready for the send step: room for the frame header is left in front.
+struct EncodedMessage {
+  std::string bytes;             // 32 bytes for the header, then the body but for its tail
+  std::vector<BulkSource> bulk;  // storage i of those announced in the body
+};
+
+// Everything of the record but `keep_as` and `references`. Throws Error(kInvalid) for a tensor that cannot travel (its
+// text names the device or layout). Storages under `inline_limit` bytes are copied into the body.
+inline constexpr size_t kInlineLimit = 16 * 1024;
+EncodedMessage Encode(const Request& request, size_t inline_limit = kInlineLimit);
+EncodedMessage Encode(const Reply& reply, size_t inline_limit = kInlineLimit);
+EncodedMessage Encode(const Cancel& cancel);
+
+// The tail: in the send step, once. Encode() of a Cancel has none.
+void AppendTail(const Request& request, EncodedMessage& message);
+void AppendTail(const Reply& reply, EncodedMessage& message);
+
+// Where the bytes of an announced storage go.
+struct BulkTarget {
+  std::byte* data = nullptr;
+  size_t size = 0;
+};
+
+// `body` is what followed the frame header. Tensors are made at once, the memory of announced storages is allocated and
+// returned in `targets`; their bytes come later. Throws Error(kInvalid) for bad bytes, and for storages of more than
+// `max_bulk` bytes in all. Never reads outside `body`.
+Request DecodeRequest(std::string_view body, size_t max_bulk, std::vector<BulkTarget>& targets);
+Reply DecodeReply(std::string_view body, size_t max_bulk, std::vector<BulkTarget>& targets);
+Cancel DecodeCancel(std::string_view body);
+
+// Body of a kBulk frame: which piece of which storage of which message it is.
+struct BulkPiece {
+  uint64_t message_number = 0;
+  uint32_t storage = 0;
+  uint64_t offset = 0;  // bytes
+};
+std::string Encode(const BulkPiece& piece);
+BulkPiece DecodeBulkPiece(std::string_view body);
+
+// Bodies of the handshake. The job key keeps strangers and other jobs out (protocols: Trust).
+struct Hello {
+  uint32_t magic = kMagic;
+  uint16_t version = 1;
+  std::string job_key;
+  WorkerId from;
+  std::string from_name;
+  WorkerId to;  // whom the sender believes to reach; of a Welcome: whom it answers
+
+  static constexpr uint32_t kMagic = 0x31445247;  // "GRD1"
+};
+std::string Encode(const Hello& hello);
+Hello DecodeHello(std::string_view body);
+
+}  // namespace gradwire::wire
