@@ -1,0 +1,77 @@
+// Calls with encoded arguments and results: what the typed interface, the Python package and every layer stand on.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "gradwire/error.h"
+#include "gradwire/export.h"
+#include "gradwire/payload.h"
+#include "gradwire/unique_function.h"
+#include "gradwire/worker_info.h"
+
+namespace gradwire {
+
+// What became of a call.
+class GRADWIRE_API Outcome {
+ public:
+  Outcome(Payload value) : result_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Outcome(Failure failure) : result_(std::move(failure)) {}  // NOLINT(google-explicit-constructor)
+
+  bool ok() const { return result_.index() == 0; }
+  const Failure& failure() const { return std::get<Failure>(result_); }
+  // The value; throws Error when the call failed.
+  Payload& value();
+
+ private:
+  std::variant<Payload, Failure> result_;
+};
+
+using Completion = UniqueFunction<void(Outcome)>;
+
+// What layers above the calls keep with one call, by slot number (src/rpc/interceptor.h lists who uses which).
+using CallState = std::array<std::shared_ptr<void>, 3>;
+
+struct CallOptions {
+  static constexpr std::chrono::milliseconds kDefaultTimeout{-1};
+  std::chrono::milliseconds timeout = kDefaultTimeout;  // 0: none; the worker's own timeout when negative (C2)
+};
+
+// A call as its callee sees it. Answer exactly once, from any thread; an unanswered one answers kInternal when dropped.
+class GRADWIRE_API IncomingCall {
+ public:
+  virtual ~IncomingCall() = default;
+
+  virtual const WorkerInfo& caller() const = 0;
+  virtual const std::string& function() const = 0;
+  virtual Payload& args() = 0;
+
+  // The result stays here, behind a remote reference: Reply() may pass a LocalObject, and nothing is encoded.
+  virtual bool keeps_result() const = 0;
+
+  // The arguments are released first; a handler must not use them after it. Not under a role unless the function is
+  // short. Encodes the value, which may throw Error: then the call fails with that.
+  virtual void Reply(Payload value) = 0;
+  virtual void Fail(Failure failure) = 0;
+
+  // Makes the call's surroundings (autograd context) current on this thread until the returned object is destroyed
+  // on the same thread. For handlers that answer later, from another thread (C6). A handler starts inside one.
+  virtual std::shared_ptr<void> Enter() = 0;
+};
+
+using Handler = std::function<void(const std::shared_ptr<IncomingCall>&)>;
+
+struct FunctionOptions {
+  // May run under the read role, in header order: takes microseconds, waits for nothing, runs no user's code (O2).
+  bool is_short = false;
+  // Belongs to the library's own bookkeeping: shutdown does not wait for it to become quiet.
+  bool is_internal = false;
+};
+
+}  // namespace gradwire

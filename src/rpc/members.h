@@ -1,0 +1,38 @@
+// Members: who is in the group, by name and by rank.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rpc/interceptor.h"
+
+namespace gradwire::rpc {
+
+struct Member {
+  Peer peer;
+  std::vector<std::string> addresses;  // in the order in which to try them
+};
+
+// Thread-safe. Lookups throw Error(kUnknownWorker) with the names there are.
+class Members {
+ public:
+  void Add(Member member);
+
+  Peer Named(const std::string& name) const;
+  Peer Ranked(int64_t rank) const;
+  // nothing for an unknown id, or another incarnation of a known rank
+  std::optional<Member> Find(WorkerId id) const;
+  std::vector<Member> All() const;  // by rank
+  size_t size() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<uint32_t, Member> by_rank_;
+  std::map<std::string, uint32_t> by_name_;
+};
+
+}  // namespace gradwire::rpc

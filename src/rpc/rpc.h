@@ -1,0 +1,95 @@
+// Rpc: calls between the workers of a group. The facade of this layer; sessions, pending calls and dispatch are behind it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/executor.h"
+#include "gradwire/call.h"
+#include "gradwire/function.h"
+#include "rpc/interceptor.h"
+#include "rpc/members.h"
+#include "transport/transport.h"
+
+namespace gradwire::rpc {
+
+// One call to make.
+struct Call {
+  WorkerId to;
+  std::string function;
+  Payload args;
+  CallOptions options;
+  bool keep_result = false;  // `remote`: the callee keeps the value
+  // The completion only steps tables and posts: it may run under the read role.
+  bool short_completion = false;
+  CallState state;
+};
+
+class Rpc {
+ public:
+  struct Options {
+    Peer self;
+    std::string job_key;
+    std::chrono::milliseconds timeout{60'000};  // default of calls; 0: none
+    std::shared_ptr<Clock> clock;
+    std::shared_ptr<Executor> executor;
+    std::vector<std::shared_ptr<transport::Transport>> transports;
+    std::shared_ptr<Functions> functions;
+    std::vector<std::shared_ptr<Interceptor>> interceptors;  // in order of OnSend; replies see them in reverse
+    size_t max_bulk_bytes = size_t{1} << 40;                 // storages of one message
+  };
+  explicit Rpc(Options options);
+  ~Rpc();  // Stop()
+  Rpc(const Rpc&) = delete;
+
+  // Begins to listen; the addresses to publish.
+  std::vector<std::string> Listen();
+
+  // Who is in the group; before the first call.
+  Members& members();
+
+  // Queues the call. `done` runs once, on the executor. Throws Error when the call fails before its send step (O5):
+  // nothing is left behind then. Any thread; not under a role unless the arguments carry no reference.
+  void Send(Call call, Completion done);
+
+  // The same, and waits. The value is decoded on this thread. Throws Error only before the send step.
+  Outcome SendAndWait(Call call);
+
+  // A request without a reply: delivered once and in order, or lost with the session. Throws nothing. `args` carry no
+  // reference. May be called in the send step (Interceptor::OnEnqueue).
+  void Notify(WorkerId to, const std::string& function, Payload args);
+
+  struct Counts {
+    uint64_t sent = 0;     // requests sent and served, those of internal functions left out
+    uint64_t handled = 0;
+    size_t pending = 0;    // calls that wait for their reply, and
+    size_t serving = 0;    // calls that run, internal ones left out
+    bool operator==(const Counts&) const = default;
+  };
+  Counts counts() const;
+
+  // The worker-wide send step mutex is held while `step` runs: for layers that must order their own tables with what
+  // they send (O5).
+  void InSendStep(const UniqueFunction<void()>& step);
+
+  const Peer& self() const;
+  Clock& clock();
+  const std::shared_ptr<Executor>& executor();
+  Functions& functions();
+  std::chrono::milliseconds timeout() const;
+  void set_timeout(std::chrono::milliseconds timeout);
+
+  // Ends all sessions: pending calls fail with kDisconnected (C1), handlers that still run find their replies dropped.
+  // Idempotent. Not from the executor.
+  void Stop(const std::string& why);
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace gradwire::rpc
