@@ -1,0 +1,50 @@
+// Distributed autograd: gradients across calls (docs/autograd.md).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gradwire/export.h"
+
+namespace gradwire {
+
+class Worker;
+
+namespace autograd {
+
+// A context for the life of this object, current on the thread that made it: calls made meanwhile record their tensors.
+// Destroy it on the same thread; that releases the context on every worker that it reached (A7).
+class GRADWIRE_API Context {
+ public:
+  explicit Context(Worker& worker);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  int64_t id() const { return id_; }
+
+ private:
+  Worker& worker_;
+  int64_t id_;
+  int64_t outer_;  // current before
+};
+
+// Computes the gradients of the sum of `roots` (scalars that require grad and are no leaves) with respect to all leaves
+// on all workers that take part, into the context. Blocks. Throws Error: kInvalid for bad roots or an unknown context,
+// kRemote when a node failed on any worker, kDisconnected when one was lost. A failed pass adds no gradient (A3).
+// Without `retain_graph` the graph is freed and a second pass over it fails.
+GRADWIRE_API void backward(Worker& worker, int64_t context_id, const std::vector<at::Tensor>& roots,
+                           bool retain_graph = false);
+
+// (leaf, gradient) for each leaf of this process that has one. Throws Error(kInvalid) for an unknown context.
+GRADWIRE_API std::vector<std::pair<at::Tensor, at::Tensor>> get_gradients(Worker& worker, int64_t context_id);
+
+// The context that is current on this thread, or -1.
+GRADWIRE_API int64_t current_context(Worker& worker);
+
+}  // namespace autograd
+}  // namespace gradwire

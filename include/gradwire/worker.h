@@ -1,0 +1,142 @@
+// Worker: this process's part in a group of workers. The first class to know.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gradwire/call.h"
+#include "gradwire/export.h"
+#include "gradwire/function.h"
+#include "gradwire/future.h"
+#include "gradwire/rref.h"
+#include "gradwire/store.h"
+#include "gradwire/value.h"
+#include "gradwire/worker_info.h"
+
+namespace gradwire {
+
+struct WorkerParts;  // clock, executor and transports, for simulation (src/worker/parts.h)
+namespace autograd {
+class Autograd;
+}
+
+struct WorkerOptions {
+  std::string name;     // letters, digits, "_", ":", "-"; under 128 characters
+  int rank = -1;        // 0 .. world_size - 1
+  int world_size = -1;  // the group is fixed: construction waits until all are there
+
+  // Where the workers meet: "tcp://host:port" (rank 0 serves), "file://path", "env://" (MASTER_ADDR, MASTER_PORT, RANK,
+  // WORLD_SIZE), unless `store` is given.
+  std::string init_method = "env://";
+  std::shared_ptr<Store> store;
+
+  std::chrono::milliseconds rpc_timeout{60'000};  // default of calls; 0: none
+  std::chrono::milliseconds init_timeout{-1};     // negative: the larger of rpc_timeout and 5 s; 0: none
+  size_t num_worker_threads = 16;                 // handlers that run at one time, waiting ones not counted (C3)
+
+  std::shared_ptr<Functions> functions;  // what others may call here; a new table when empty
+  std::function<void()> thread_start;    // first and last thing that each thread of the worker runs
+  std::function<void()> thread_stop;
+};
+
+// Thread-safe. Several workers may live in one process. Methods throw Error; after shutdown with kInvalid.
+class GRADWIRE_API Worker {
+ public:
+  // Joins the group. Throws Error(kTimedOut) that names the missing ranks, kUnreachable when nobody serves the store,
+  // kInvalid for bad options and for a name that is not unique in the group.
+  explicit Worker(WorkerOptions options);
+  Worker(WorkerOptions options, std::shared_ptr<WorkerParts> parts);
+  ~Worker();  // leaves without waiting for anybody, as shutdown(false)
+  Worker(const Worker&) = delete;
+
+  const WorkerInfo& info() const;
+  WorkerInfo worker_info(const std::string& name) const;  // Error(kUnknownWorker)
+  WorkerInfo worker_info(int64_t rank) const;
+  std::vector<WorkerInfo> worker_infos() const;  // by rank
+  Functions& functions();
+  std::chrono::milliseconds rpc_timeout() const;
+  void set_rpc_timeout(std::chrono::milliseconds timeout);  // for calls made afterwards
+
+  // Calls `function` on the worker named `to` and waits for the result. Tensors travel with their values; arguments stay
+  // unchanged until the call has ended.
+  template <class R, class... A, class... Given>
+  R rpc_sync(const std::string& to, const Function<R(A...)>& function, Given&&... args) {
+    return rpc_sync<R>(to, function.name, std::tuple<A...>(std::forward<Given>(args)...));
+  }
+  // By name alone: the callee checks the arguments, a tuple of values, against its own types.
+  template <class R, class... A>
+  R rpc_sync(const std::string& to, const std::string& function, const std::tuple<A...>& args, CallOptions options = {}) {
+    Outcome outcome = SendAndWait(worker_info(to), function, EncodeValue(args), options);
+    Payload& value = outcome.value();
+    if constexpr (!std::is_void_v<R>) return DecodeValue<R>(value);
+  }
+
+  // The same without waiting. An error of the arguments is thrown here, all others come from the future.
+  template <class R, class... A, class... Given>
+  Future<R> rpc_async(const std::string& to, const Function<R(A...)>& function, Given&&... args) {
+    return rpc_async<R>(to, function.name, std::tuple<A...>(std::forward<Given>(args)...));
+  }
+  template <class R, class... A>
+  Future<R> rpc_async(const std::string& to, const std::string& function, const std::tuple<A...>& args,
+                      CallOptions options = {}) {
+    auto state = NewFuture();
+    Send(worker_info(to), function, EncodeValue(args), options, [state](Outcome outcome) {
+      try {
+        Payload& value = outcome.value();
+        if constexpr (std::is_void_v<R>) {
+          state->Complete(nullptr);
+        } else {
+          state->Complete(std::make_shared<R>(DecodeValue<R>(value)));
+        }
+      } catch (const Error& error) {
+        state->Fail(error.failure());
+      }
+    });
+    return Future<R>(std::move(state));
+  }
+
+  // The same, with the result kept by the callee: returns at once with a reference to it.
+  template <class R, class... A, class... Given>
+  RRef<R> remote(const std::string& to, const Function<R(A...)>& function, Given&&... args) {
+    return remote<R>(to, function.name, std::tuple<A...>(std::forward<Given>(args)...));
+  }
+  template <class R, class... A>
+  RRef<R> remote(const std::string& to, const std::string& function, const std::tuple<A...>& args,
+                 CallOptions options = {}) {
+    return RRef<R>(Remote(worker_info(to), function, EncodeValue(args), options));
+  }
+  // A reference to a value that lives here.
+  template <class T>
+  RRef<T> make_rref(const T& value) {
+    return RRef<T>(Own(EncodeValue(value), {}));
+  }
+
+  // Waits until every worker has arrived here and no work is left, then ends this one (M2). With `graceful` false, or
+  // when `timeout` (0: none) has passed, it ends at once; in the second case kTimedOut is thrown after that and names who
+  // is missing. Leaks of references are reported through `leaks` of the log. Idempotent; not from a pool thread.
+  void shutdown(bool graceful = true, std::chrono::milliseconds timeout = std::chrono::milliseconds{0});
+
+  // ---- The same on encoded values: what the Python package stands on. ----
+  void Send(const WorkerInfo& to, const std::string& function, Payload args, CallOptions options, Completion done);
+  Outcome SendAndWait(const WorkerInfo& to, const std::string& function, Payload args, CallOptions options);
+  std::shared_ptr<RRefHandle> Remote(const WorkerInfo& to, const std::string& function, Payload args,
+                                     CallOptions options);
+  std::shared_ptr<RRefHandle> Own(Payload value, std::string type_name);
+  std::shared_ptr<detail::FutureState> NewFuture();
+
+  // Distributed autograd of this worker (autograd.h).
+  autograd::Autograd& autograd();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gradwire
