@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "gradwire/error.h"
@@ -57,8 +58,15 @@ class Connection {
   // Begins to read. Once. Until then nothing is read, and the other side's frames wait.
   virtual void Start(std::shared_ptr<Receiver> receiver) = 0;
 
-  // Queues a frame and never blocks. After the end of the connection frames are dropped. Any thread, roles included.
-  virtual void Send(OutFrame frame, Lane lane) = 0;
+  // Queues a frame and never blocks; Flush() begins to write what is queued. Apart, so that a caller may queue under a
+  // lock that orders its frames and write after it. After the end of the connection frames are dropped. Any thread,
+  // roles included; every Queue() is followed by a Flush() of the same thread.
+  virtual void Queue(OutFrame frame, Lane lane) = 0;
+  virtual void Flush() = 0;
+  void Send(OutFrame frame, Lane lane) {
+    Queue(std::move(frame), lane);
+    Flush();
+  }
 
   // Ends the connection: frames queued before it are still written when the line takes them within a second, then
   // OnClosed(reason) is called under the read role. Any thread, more than once.
