@@ -70,6 +70,9 @@ using Handler = std::function<void(const std::shared_ptr<IncomingCall>&)>;
 struct FunctionOptions {
   // May run under the read role, in header order: takes microseconds, waits for nothing, runs no user's code (O2).
   bool is_short = false;
+  // Short, and never anything else: a step of a table that must happen in header order. Others lose the flag when they
+  // turn out slow.
+  bool is_ordered = false;
   // Belongs to the library's own bookkeeping: shutdown does not wait for it to become quiet.
   bool is_internal = false;
 };

@@ -24,6 +24,7 @@ struct Call {
   Payload args;
   CallOptions options;
   bool keep_result = false;  // `remote`: the callee keeps the value
+  bool internal = false;     // of the library's own bookkeeping: shutdown does not wait for it
   // The completion only steps tables and posts: it may run under the read role.
   bool short_completion = false;
   CallState state;
@@ -74,7 +75,7 @@ class Rpc {
 
   // The worker-wide send step mutex is held while `step` runs: for layers that must order their own tables with what
   // they send (O5).
-  void InSendStep(const UniqueFunction<void()>& step);
+  void InSendStep(UniqueFunction<void()> step);
 
   const Peer& self() const;
   Clock& clock();

@@ -1,0 +1,34 @@
+// Functions::Entry: a registered function as the dispatcher sees it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+#include "gradwire/function.h"
+
+namespace gradwire {
+
+struct Functions::Entry {
+  Entry(Handler handler, FunctionOptions options)
+      : handler(std::move(handler)), is_internal(options.is_internal), is_ordered(options.is_ordered),
+        is_short(options.is_short || options.is_ordered) {}
+
+  const Handler handler;
+  const bool is_internal;
+  const bool is_ordered;
+  std::atomic<bool> is_short;
+
+  // What turns out slow loses the flag (O2). One slow run may be the machine's fault, several in a row are not.
+  void NoteInlineRun(std::chrono::steady_clock::duration took) {
+    if (took < std::chrono::microseconds(300)) {
+      slow_in_a_row_.store(0, std::memory_order_relaxed);
+    } else if (slow_in_a_row_.fetch_add(1, std::memory_order_relaxed) + 1 >= 3 && !is_ordered) {
+      is_short.store(false, std::memory_order_relaxed);
+    }
+  }
+
+ private:
+  std::atomic<int> slow_in_a_row_{0};
+};
+
+}  // namespace gradwire

@@ -1,0 +1,58 @@
+#include "rpc/members.h"
+
+#include <utility>
+
+#include "gradwire/error.h"
+
+namespace gradwire::rpc {
+
+void Members::Add(Member member) {
+  std::lock_guard lock(mutex_);
+  const uint32_t rank = member.peer.id.rank;
+  by_name_[member.peer.name] = rank;
+  by_rank_[rank] = std::move(member);
+}
+
+Peer Members::Named(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  if (auto it = by_name_.find(name); it != by_name_.end()) return by_rank_.at(it->second).peer;
+  std::string known;
+  for (const auto& [other, rank] : by_name_) {
+    if (known.size() > 400) {
+      known += ", ...";
+      break;
+    }
+    known += (known.empty() ? "" : ", ") + other;
+  }
+  throw Error(ErrorCode::kUnknownWorker, "there is no worker named '" + name + "' in this group (known: " + known + ")");
+}
+
+Peer Members::Ranked(int64_t rank) const {
+  std::lock_guard lock(mutex_);
+  if (rank >= 0 && rank <= UINT32_MAX) {
+    if (auto it = by_rank_.find(static_cast<uint32_t>(rank)); it != by_rank_.end()) return it->second.peer;
+  }
+  throw Error(ErrorCode::kUnknownWorker, "there is no worker of rank " + std::to_string(rank) + " in this group of " +
+                                             std::to_string(by_rank_.size()));
+}
+
+std::optional<Member> Members::Find(WorkerId id) const {
+  std::lock_guard lock(mutex_);
+  auto it = by_rank_.find(id.rank);
+  if (it == by_rank_.end() || it->second.peer.id != id) return std::nullopt;
+  return it->second;
+}
+
+std::vector<Member> Members::All() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Member> all;
+  for (const auto& [rank, member] : by_rank_) all.push_back(member);
+  return all;
+}
+
+size_t Members::size() const {
+  std::lock_guard lock(mutex_);
+  return by_rank_.size();
+}
+
+}  // namespace gradwire::rpc

@@ -1,0 +1,77 @@
+#include "rpc/pending_calls.h"
+
+#include <utility>
+
+namespace gradwire::rpc {
+
+CallId PendingCalls::NextId() {
+  std::lock_guard lock(mutex_);
+  return ++last_id_;
+}
+
+void PendingCalls::Add(std::shared_ptr<PendingCall> call) {
+  std::lock_guard lock(mutex_);
+  external_ += !call->internal;
+  const CallId id = call->id;
+  calls_.emplace(id, std::move(call));
+}
+
+bool PendingCalls::SetTimer(CallId id, TimerId timer) {
+  std::lock_guard lock(mutex_);
+  auto it = calls_.find(id);
+  if (it == calls_.end()) return false;
+  it->second->timer = timer;
+  return true;
+}
+
+std::shared_ptr<PendingCall> PendingCalls::Take(CallId id) {
+  std::lock_guard lock(mutex_);
+  auto it = calls_.find(id);
+  if (it == calls_.end()) return nullptr;
+  auto call = std::move(it->second);
+  calls_.erase(it);
+  external_ -= !call->internal;
+  return call;
+}
+
+std::vector<std::shared_ptr<PendingCall>> PendingCalls::TakeAllTo(WorkerId peer) {
+  std::vector<std::shared_ptr<PendingCall>> taken;
+  std::lock_guard lock(mutex_);
+  for (auto it = calls_.begin(); it != calls_.end();) {
+    if (it->second->to.id == peer) {
+      external_ -= !it->second->internal;
+      taken.push_back(std::move(it->second));
+      it = calls_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  return taken;
+}
+
+std::vector<std::shared_ptr<PendingCall>> PendingCalls::TakeAll() {
+  std::vector<std::shared_ptr<PendingCall>> taken;
+  std::lock_guard lock(mutex_);
+  for (auto& [id, call] : calls_) taken.push_back(std::move(call));
+  calls_.clear();
+  external_ = 0;
+  return taken;
+}
+
+CallState PendingCalls::StateOf(CallId id) const {
+  std::lock_guard lock(mutex_);
+  auto it = calls_.find(id);
+  return it == calls_.end() ? CallState{} : it->second->state;
+}
+
+size_t PendingCalls::size() const {
+  std::lock_guard lock(mutex_);
+  return calls_.size();
+}
+
+size_t PendingCalls::external() const {
+  std::lock_guard lock(mutex_);
+  return external_;
+}
+
+}  // namespace gradwire::rpc

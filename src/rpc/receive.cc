@@ -1,0 +1,116 @@
+// The receiving side of Rpc: header steps, dispatch, replies and the ends of calls and sessions.
+#include <utility>
+
+#include "rpc/rpc_impl.h"
+
+namespace gradwire::rpc {
+
+Task Rpc::Impl::OnRequest(const std::shared_ptr<Session>& session, wire::Request request) {
+  auto entry = options_.functions->Find(request.function);
+  const int64_t time_left_us = request.time_left_us;
+  auto call = std::make_shared<ServedCallImpl>(shared_from_this(), session, std::move(request), entry);
+  if (time_left_us > 0) call->set_deadline(clock().Now() + std::chrono::microseconds(time_left_us));
+  if (!entry || !entry->is_internal) serving_.fetch_add(1);
+  call->Header();
+  return [this, call = std::move(call)]() mutable { Dispatch(std::move(call)); };
+}
+
+void Rpc::Impl::Dispatch(std::shared_ptr<ServedCallImpl> call) {
+  const auto& entry = call->entry();
+  if (entry && entry->is_short.load(std::memory_order_relaxed)) {
+    const auto begin = std::chrono::steady_clock::now();
+    call->Run();
+    entry->NoteInlineRun(std::chrono::steady_clock::now() - begin);
+    return;
+  }
+  options_.executor->Post([self = shared_from_this(), call = std::move(call)] {
+    if (call->deadline() && *call->deadline() <= self->clock().Now()) {
+      call->Fail({.code = ErrorCode::kTimedOut,
+                  .text = "RPC ran for more than its deadline allows: '" + call->function() + "' was not started"});
+    } else {
+      call->Run();
+    }
+  });
+}
+
+Task Rpc::Impl::OnReply(const std::shared_ptr<Session>& session, wire::Reply reply) {
+  CallState state = pending_.StateOf(reply.call_id);
+  for (const auto& interceptor : options_.interceptors) interceptor->OnReplyHeader(session->peer(), reply, state);
+  return [this, reply = std::move(reply)]() mutable {
+    if (auto pending = pending_.Take(reply.call_id)) {
+      pending->reply = std::move(reply);
+      Deliver(std::move(pending));
+    } else if (!reply.value.references.empty()) {
+      // Too late for its caller. Handles let go of what they hold elsewhere, not under a role.
+      options_.executor->Post([late = std::move(reply)] {});
+    }
+  };
+}
+
+void Rpc::Impl::OnCancel(const std::shared_ptr<Session>&, const wire::Cancel&) {
+  // A cancel is advice: the caller has given up by itself already.
+}
+
+Outcome Rpc::Impl::Open(PendingCall& pending) {
+  try {
+    if (pending.no_reply) {
+      for (const auto& interceptor : options_.interceptors) interceptor->OnNoReply(*pending.no_reply, pending.state);
+      return std::move(*pending.no_reply);
+    }
+    const auto& all = options_.interceptors;
+    for (auto it = all.rbegin(); it != all.rend(); ++it) (*it)->OnReplyReceived(pending.reply, pending.state);
+  } catch (const Error& error) {
+    return error.failure();
+  }
+  if (pending.reply.failure) return std::move(*pending.reply.failure);
+  return std::move(pending.reply.value);
+}
+
+void Rpc::Impl::Deliver(std::shared_ptr<PendingCall> pending) {
+  if (pending->timer != 0) clock().Cancel(pending->timer);
+  if (pending->waits) {
+    pending->answered.Set();
+  } else if (pending->short_completion) {
+    pending->done(Open(*pending));
+  } else {
+    options_.executor->Post([self = shared_from_this(), pending = std::move(pending)] {
+      pending->done(self->Open(*pending));
+    });
+  }
+}
+
+void Rpc::Impl::EndWithout(const std::shared_ptr<PendingCall>& pending, Failure failure) {
+  if (failure.worker.empty()) failure.worker = pending->to.name;
+  pending->no_reply = std::move(failure);
+  Deliver(pending);
+}
+
+void Rpc::Impl::Expire(CallId id, std::chrono::microseconds limit) {
+  auto pending = pending_.Take(id);
+  if (!pending) return;
+  pending->timer = 0;
+  EndWithout(pending, {.code = ErrorCode::kTimedOut,
+                       .text = "RPC ran for more than set timeout (" + std::to_string(limit.count() / 1000) +
+                               " ms): worker '" + pending->to.name + "' has not answered the call of '" +
+                               pending->function + "'"});
+}
+
+void Rpc::Impl::OnServed(bool internal) {
+  if (internal) return;
+  handled_.fetch_add(1);
+  serving_.fetch_sub(1);
+}
+
+void Rpc::Impl::OnEnded(const std::shared_ptr<Session>& session, const Failure& reason) {
+  for (const auto& pending : pending_.TakeAllTo(session->peer().id)) {
+    Failure failure = reason;
+    failure.text += "; the call of '" + pending->function + "' may have run";
+    EndWithout(pending, std::move(failure));
+  }
+}
+
+void Rpc::Impl::Discard(std::vector<Task> tasks) {
+  options_.executor->Post([dropped = std::move(tasks)]() mutable { dropped.clear(); });
+}
+
+}  // namespace gradwire::rpc

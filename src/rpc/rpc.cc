@@ -1,0 +1,41 @@
+#include "rpc/rpc.h"
+
+#include <utility>
+
+#include "rpc/rpc_impl.h"
+
+namespace gradwire::rpc {
+
+Rpc::Rpc(Options options) : impl_(std::make_shared<Impl>(std::move(options))) {}
+Rpc::~Rpc() { Stop("this worker has ended"); }
+
+std::vector<std::string> Rpc::Listen() { return impl_->Listen(); }
+Members& Rpc::members() { return impl_->members_; }
+const Peer& Rpc::self() const { return impl_->self(); }
+Clock& Rpc::clock() { return impl_->clock(); }
+const std::shared_ptr<Executor>& Rpc::executor() { return impl_->options_.executor; }
+Functions& Rpc::functions() { return *impl_->options_.functions; }
+std::chrono::milliseconds Rpc::timeout() const { return impl_->timeout_.load(); }
+void Rpc::set_timeout(std::chrono::milliseconds timeout) { impl_->timeout_.store(timeout); }
+Rpc::Counts Rpc::counts() const { return impl_->counts(); }
+void Rpc::Stop(const std::string& why) { impl_->Stop(why); }
+
+void Rpc::InSendStep(UniqueFunction<void()> step) {
+  std::lock_guard lock(impl_->send_step_mutex_);
+  step();
+}
+
+void Rpc::Send(Call call, Completion done) {
+  auto pending = std::make_shared<PendingCall>();
+  pending->done = std::move(done);
+  pending->short_completion = call.short_completion;
+  impl_->Send(std::move(call), pending);
+}
+
+Outcome Rpc::SendAndWait(Call call) { return impl_->SendAndWait(std::move(call)); }
+
+void Rpc::Notify(WorkerId to, const std::string& function, Payload args) {
+  impl_->Notify(to, function, std::move(args));
+}
+
+}  // namespace gradwire::rpc

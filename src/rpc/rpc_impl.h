@@ -1,0 +1,85 @@
+// Rpc::Impl: joins sessions, pending calls and served calls. Private to the layer.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "rpc/link.h"
+#include "rpc/pending_calls.h"
+#include "rpc/rpc.h"
+#include "rpc/served_call.h"
+#include "rpc/session.h"
+
+namespace gradwire::rpc {
+
+class Rpc::Impl final : public SessionHost,
+                        public LinkHost,
+                        public ServedCallHost,
+                        public std::enable_shared_from_this<Impl> {
+ public:
+  explicit Impl(Options options) : options_(std::move(options)), timeout_(options_.timeout) {}
+
+  std::vector<std::string> Listen();
+  // Checks, encodes and sends; `pending` is in the table when this returns.
+  void Send(Call call, const std::shared_ptr<PendingCall>& pending);
+  Outcome SendAndWait(Call call);
+  void Notify(WorkerId to, const std::string& function, Payload args);
+  Counts counts() const;
+  void Stop(const std::string& why);
+
+  // SessionHost
+  void Connect(const std::shared_ptr<Session>& session) override;
+  Task OnRequest(const std::shared_ptr<Session>& session, wire::Request request) override;
+  Task OnReply(const std::shared_ptr<Session>& session, wire::Reply reply) override;
+  void OnCancel(const std::shared_ptr<Session>& session, const wire::Cancel& cancel) override;
+  void OnEnded(const std::shared_ptr<Session>& session, const Failure& reason) override;
+  void Discard(std::vector<Task> tasks) override;
+  size_t max_bulk_bytes() const override { return options_.max_bulk_bytes; }
+
+  // LinkHost
+  const Peer& self() const override { return options_.self; }
+  const std::string& job_key() const override { return options_.job_key; }
+  std::optional<Member> FindMember(WorkerId id) const override { return members_.Find(id); }
+  std::shared_ptr<Session> SessionWith(const Peer& peer) override;
+  Clock& clock() override { return *options_.clock; }
+
+  // ServedCallHost
+  const std::vector<std::shared_ptr<Interceptor>>& interceptors() const override { return options_.interceptors; }
+  void SendReply(const std::shared_ptr<Session>& session, wire::Reply reply) override;
+  void OnServed(bool internal) override;
+
+  const Options options_;
+  Members members_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::mutex send_step_mutex_;  // O5; above the sessions' own
+
+ private:
+  void TryAddress(const std::shared_ptr<Session>& session, const std::vector<std::string>& addresses, size_t index,
+                  const std::string& failures);
+  std::string stop_reason() const;
+  // How long the caller waits (0: for ever), and what of it travels (C2).
+  std::chrono::microseconds TimeLimit(const CallOptions& options, wire::Request& request);
+  // Puts the call into the table and arms its timer.
+  void Await(const std::shared_ptr<PendingCall>& pending, std::chrono::microseconds limit);
+  // The reason when the peer's session has ended: nothing was sent. `pending` is in the table either way.
+  std::optional<Failure> SendStep(Session& session, OutgoingCall& call, wire::EncodedMessage message,
+                                  const std::shared_ptr<PendingCall>& pending, std::chrono::microseconds limit);
+  // Fails the call unless it has ended otherwise.
+  void Expire(CallId id, std::chrono::microseconds limit);
+  void EndWithout(const std::shared_ptr<PendingCall>& pending, Failure failure);
+  void Dispatch(std::shared_ptr<ServedCallImpl> call);
+  void Deliver(std::shared_ptr<PendingCall> pending);
+  Outcome Open(PendingCall& pending);
+
+  PendingCalls pending_;
+  std::atomic<uint64_t> sent_{0}, handled_{0}, serving_{0};
+  mutable std::mutex sessions_mutex_;
+  std::string stop_reason_;  // guarded by sessions_mutex_; not empty once stopped
+  std::unordered_map<WorkerId, std::shared_ptr<Session>> sessions_;
+};
+
+}  // namespace gradwire::rpc

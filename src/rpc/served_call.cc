@@ -1,0 +1,149 @@
+#include "rpc/served_call.h"
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <typeinfo>
+#include <utility>
+
+#include "rpc/deadline.h"
+
+namespace gradwire::rpc {
+namespace {
+
+std::string TypeName(const std::exception& error) {
+  int status = 0;
+  char* name = abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status);
+  std::string result = name ? name : typeid(error).name();
+  std::free(name);
+  return result;
+}
+
+// Codes that say something about this very call; others belong to calls that the handler made.
+bool IsAboutThisCall(ErrorCode code) {
+  return code == ErrorCode::kInvalid || code == ErrorCode::kUnknownFunction || code == ErrorCode::kPermissionDenied ||
+         code == ErrorCode::kRemote || code == ErrorCode::kInternal || code == ErrorCode::kOverloaded;
+}
+
+Failure FromException(const std::exception& error) {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) {
+    Failure failure = own->failure();
+    if (!IsAboutThisCall(failure.code)) {
+      failure.type_name = "gradwire::Error " + std::string(ErrorCodeName(failure.code));
+      failure.code = ErrorCode::kRemote;
+    }
+    return failure;
+  }
+  return {.code = ErrorCode::kRemote, .text = error.what(), .type_name = TypeName(error)};
+}
+
+// What OnDispatch returned, destroyed in reverse order.
+struct Surroundings {
+  std::vector<std::shared_ptr<void>> scopes;
+  ~Surroundings() {
+    while (!scopes.empty()) scopes.pop_back();
+  }
+};
+
+}  // namespace
+
+ServedCallImpl::ServedCallImpl(std::shared_ptr<ServedCallHost> host, std::shared_ptr<Session> session,
+                               wire::Request request, std::shared_ptr<Functions::Entry> entry)
+    : host_(std::move(host)),
+      session_(std::move(session)),
+      entry_(std::move(entry)),
+      caller_{session_->peer().name, session_->peer().id.rank},
+      request_(std::move(request)) {}
+
+ServedCallImpl::~ServedCallImpl() {
+  if (answered_.load()) return;
+  try {
+    Answer(Failure{.code = ErrorCode::kInternal, .text = "'" + request_.function + "' was dropped without an answer"});
+  } catch (const std::exception&) {
+    // nobody is left to tell
+  }
+}
+
+void ServedCallImpl::Header() {
+  ServedCall call = view();
+  for (const auto& interceptor : host_->interceptors()) interceptor->OnHeader(call);
+}
+
+std::shared_ptr<void> ServedCallImpl::Enter() {
+  auto surroundings = std::make_shared<Surroundings>();
+  ServedCall call = view();
+  for (const auto& interceptor : host_->interceptors()) {
+    if (auto scope = interceptor->OnDispatch(call)) surroundings->scopes.push_back(std::move(scope));
+  }
+  if (deadline_) surroundings->scopes.push_back(std::make_shared<DeadlineScope>(*deadline_));
+  return surroundings->scopes.empty() ? nullptr : surroundings;
+}
+
+void ServedCallImpl::Run() {
+  try {
+    if (!entry_) {
+      throw Error(ErrorCode::kUnknownFunction, "worker '" + host_->self().name + "' has no function named '" +
+                                                   request_.function + "'");
+    }
+    const std::shared_ptr<void> surroundings = Enter();
+    entry_->handler(shared_from_this());
+  } catch (const std::exception& error) {
+    if (!answered_.load()) Answer(FromException(error));
+  }
+}
+
+void ServedCallImpl::Reply(Payload value) { Answer(std::move(value)); }
+
+void ServedCallImpl::Fail(Failure failure) { Answer(std::move(failure)); }
+
+Failure ServedCallImpl::Describe(Failure failure) const {
+  if (failure.worker.empty()) failure.worker = host_->self().name;
+  return failure;
+}
+
+void ServedCallImpl::Answer(Outcome outcome) {
+  if (answered_.exchange(true)) {
+    throw Error(ErrorCode::kInvalid, "the call of '" + request_.function + "' was answered twice");
+  }
+  const bool internal = entry_ && entry_->is_internal;
+  try {
+    Finish(std::move(outcome));
+  } catch (...) {
+    host_->OnServed(internal);
+    throw;
+  }
+  host_->OnServed(internal);
+}
+
+void ServedCallImpl::Finish(Outcome outcome) {
+  if (!outcome.ok()) outcome = Describe(outcome.failure());
+  wire::Reply reply;
+  reply.call_id = request_.call_id;
+  ServedCall call = view();
+  bool kept = false;
+  if (request_.keep_as) {
+    if (!outcome.ok()) reply.failure = outcome.failure();
+    for (const auto& interceptor : host_->interceptors()) kept = kept || interceptor->OnKeep(call, outcome);
+    if (!kept) reply.failure = Describe({.code = ErrorCode::kInternal, .text = "nothing here keeps results"});
+  } else if (request_.call_id != 0) {
+    try {
+      if (outcome.ok() && outcome.value().local) outcome = outcome.value().local->Encode();
+    } catch (const std::exception& error) {
+      outcome = Describe(FromException(error));
+    }
+    if (outcome.ok()) {
+      reply.value = std::move(outcome.value());
+    } else {
+      reply.failure = outcome.failure();
+    }
+  }
+  request_.args = Payload{};  // its handles may drop before the reply says that the call is over
+  if (request_.call_id == 0) return;
+  if (!reply.failure && !kept) {
+    const auto& all = host_->interceptors();
+    for (auto it = all.rbegin(); it != all.rend(); ++it) (*it)->OnReply(call, reply);
+  }
+  host_->SendReply(session_, std::move(reply));
+}
+
+}  // namespace gradwire::rpc

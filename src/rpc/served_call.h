@@ -1,0 +1,67 @@
+// ServedCall: a call on its callee's side, from its header step to its reply.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "rpc/function_entry.h"
+#include "rpc/interceptor.h"
+#include "rpc/session.h"
+
+namespace gradwire::rpc {
+
+// What a served call needs from its Rpc.
+class ServedCallHost {
+ public:
+  virtual ~ServedCallHost() = default;
+  virtual const std::vector<std::shared_ptr<Interceptor>>& interceptors() const = 0;
+  virtual const Peer& self() const = 0;
+  virtual void SendReply(const std::shared_ptr<Session>& session, wire::Reply reply) = 0;
+  virtual void OnServed(bool internal) = 0;  // once for each call made with OnServing()
+};
+
+class ServedCallImpl final : public IncomingCall, public std::enable_shared_from_this<ServedCallImpl> {
+ public:
+  ServedCallImpl(std::shared_ptr<ServedCallHost> host, std::shared_ptr<Session> session, wire::Request request,
+                 std::shared_ptr<Functions::Entry> entry);
+  ~ServedCallImpl() override;
+
+  // Header step: interceptors see the request (read role).
+  void Header();
+  // Runs the handler on this thread; what it throws becomes the reply.
+  void Run();
+  // Refuses to run a call whose written deadline is over (C2).
+  void set_deadline(TimePoint deadline) { deadline_ = deadline; }
+  std::optional<TimePoint> deadline() const { return deadline_; }
+  const std::shared_ptr<Functions::Entry>& entry() const { return entry_; }
+  const wire::Request& request() const { return request_; }
+
+  const WorkerInfo& caller() const override { return caller_; }
+  const std::string& function() const override { return request_.function; }
+  Payload& args() override { return request_.args; }
+  bool keeps_result() const override { return request_.keep_as.has_value(); }
+  void Reply(Payload value) override;
+  void Fail(Failure failure) override;
+  std::shared_ptr<void> Enter() override;
+
+ private:
+  ServedCall view() { return {session_->peer(), request_, state_}; }
+  void Answer(Outcome outcome);
+  void Finish(Outcome outcome);
+  Failure Describe(Failure failure) const;
+
+  const std::shared_ptr<ServedCallHost> host_;
+  const std::shared_ptr<Session> session_;
+  const std::shared_ptr<Functions::Entry> entry_;  // nullptr: unknown function
+  const WorkerInfo caller_;
+  wire::Request request_;
+  CallState state_;
+  std::optional<TimePoint> deadline_;
+  std::atomic<bool> answered_{false};
+};
+
+}  // namespace gradwire::rpc
