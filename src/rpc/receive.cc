@@ -6,7 +6,8 @@
 namespace gradwire::rpc {
 
 Task Rpc::Impl::OnRequest(const std::shared_ptr<Session>& session, wire::Request request) {
-  auto entry = options_.functions->Find(request.function);
+  auto entry = options_.internal_functions->Find(request.function);
+  if (!entry) entry = options_.functions->Find(request.function);
   const int64_t time_left_us = request.time_left_us;
   auto call = std::make_shared<ServedCallImpl>(shared_from_this(), session, std::move(request), entry);
   if (time_left_us > 0) call->set_deadline(clock().Now() + std::chrono::microseconds(time_left_us));
@@ -107,6 +108,7 @@ void Rpc::Impl::OnEnded(const std::shared_ptr<Session>& session, const Failure& 
     failure.text += "; the call of '" + pending->function + "' may have run";
     EndWithout(pending, std::move(failure));
   }
+  if (options_.on_peer_ended) options_.on_peer_ended(session->peer(), reason);
 }
 
 void Rpc::Impl::Discard(std::vector<Task> tasks) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,9 +40,12 @@ class Rpc {
     std::shared_ptr<Clock> clock;
     std::shared_ptr<Executor> executor;
     std::vector<std::shared_ptr<transport::Transport>> transports;
-    std::shared_ptr<Functions> functions;
+    std::shared_ptr<Functions> functions;           // the program's
+    std::shared_ptr<Functions> internal_functions;  // the layers', looked up first: of this worker alone
     std::vector<std::shared_ptr<Interceptor>> interceptors;  // in order of OnSend; replies see them in reverse
     size_t max_bulk_bytes = size_t{1} << 40;                 // storages of one message
+    // A peer's session has ended, after its calls were failed. May run under a role.
+    std::function<void(const Peer&, const Failure&)> on_peer_ended;
   };
   explicit Rpc(Options options);
   ~Rpc();  // Stop()

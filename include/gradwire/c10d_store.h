@@ -1,0 +1,22 @@
+// Any c10d store as a gradwire Store, and the stores that an init_method names. Heavy: include it where it is needed.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "gradwire/export.h"
+#include "gradwire/store.h"
+
+namespace gradwire {
+
+GRADWIRE_API std::shared_ptr<Store> WrapStore(c10::intrusive_ptr<c10d::Store> store);
+
+// "tcp://host:port", "file://path", or "env://" with MASTER_ADDR and MASTER_PORT; rank 0 serves a TCP store. Throws
+// Error(kInvalid) for another form, kUnreachable when nobody serves it within `limit` (0: none).
+GRADWIRE_API std::shared_ptr<Store> OpenStore(const std::string& init_method, int rank, int world_size,
+                                              std::chrono::milliseconds limit);
+
+}  // namespace gradwire

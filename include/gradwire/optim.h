@@ -1,0 +1,44 @@
+// DistributedOptimizer: one local optimizer on each worker that owns parameters, stepped together.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gradwire/export.h"
+#include "gradwire/rref.h"
+
+namespace gradwire {
+
+class Worker;
+
+namespace optim {
+
+// Options of a libtorch optimizer by their own names ("lr", "momentum", "weight_decay", "beta1", ...); flags are 0 or 1.
+using Options = std::map<std::string, double>;
+
+class GRADWIRE_API DistributedOptimizer {
+ public:
+  // `optimizer` is "SGD", "Adam", "AdamW", "Adagrad" or "RMSprop". Makes one on each owner of `parameters`; waits for
+  // them. Throws Error(kInvalid) for an unknown optimizer or option, and what went wrong on an owner.
+  DistributedOptimizer(Worker& worker, const std::string& optimizer, const std::vector<RRef<at::Tensor>>& parameters,
+                       const Options& options);
+
+  // Steps all of them with the gradients of a context, and waits. Parameters without a gradient there are left as they
+  // are; `.grad` is used during the step only. Steps of one owner's optimizer come one after another.
+  void step(int64_t context_id);
+
+ private:
+  Worker& worker_;
+  struct Part {
+    std::string owner;
+    std::shared_ptr<RRefHandle> optimizer;
+  };
+  std::vector<Part> parts_;
+};
+
+}  // namespace optim
+}  // namespace gradwire

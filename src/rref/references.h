@@ -1,0 +1,53 @@
+// References: the RRef layer of one worker. Tables, handles, and the functions and hooks that join them to calls.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "gradwire/rref.h"
+#include "rpc/rpc.h"
+
+namespace gradwire::rref {
+
+class References {
+ public:
+  // Registers the `rref.*` functions. Attach() before the first call.
+  explicit References(rpc::Peer self, Functions& internal_functions);
+  ~References();
+  References(const References&) = delete;
+
+  std::shared_ptr<rpc::Interceptor> interceptor();
+  void Attach(rpc::Rpc* rpc);
+
+  // A call whose result stays with its callee. Throws Error when it fails before the send step.
+  std::shared_ptr<RRefHandle> Remote(const rpc::Peer& to, const std::string& function, Payload args,
+                                     CallOptions options);
+  // A reference to a value of this worker.
+  std::shared_ptr<RRefHandle> Own(Payload value, std::string type_name);
+
+  // Lets go of everything that handles of the program still hold; each later use of them is an error that says so (R5).
+  void DropAll();
+  // Values of this worker that others still hold, each as one line.
+  std::vector<std::string> Leaks() const;
+
+  struct Counts {
+    size_t owned = 0;    // values here that others hold
+    size_t forks = 0;    // held by others of values here
+    size_t held = 0;     // forks held here of values elsewhere
+    size_t pending = 0;  // creations and fetches that wait
+    size_t entries = 0;  // everything that the tables hold, tombstones included
+  };
+  Counts counts() const;
+
+  class Impl;
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace gradwire::rref

@@ -1,0 +1,119 @@
+#include "gradwire/c10d_store.h"
+
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "gradwire/error.h"
+
+namespace gradwire {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
+std::string Text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+class C10dStore final : public Store {
+ public:
+  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+  void Set(const std::string& key, const std::string& value) override {
+    Guard("set", key, [&] { store_->set(key, Bytes(value)); });
+  }
+
+  std::optional<std::string> Get(const std::string& key, milliseconds limit) override {
+    try {
+      store_->wait({key}, limit);
+    } catch (const std::exception& error) {
+      // c10d says "timed out" and "nobody there" with one type: a store that still answers has timed out.
+      Guard("wait", key, [&] { store_->check({key}); });
+      return std::nullopt;
+    }
+    std::optional<std::string> value;
+    Guard("get", key, [&] { value = Text(store_->get(key)); });
+    return value;
+  }
+
+  int64_t Add(const std::string& key, int64_t amount) override {
+    int64_t sum = 0;
+    Guard("add", key, [&] { sum = store_->add(key, amount); });
+    return sum;
+  }
+
+  std::string CompareSet(const std::string& key, const std::string& expected, const std::string& desired) override {
+    std::string value;
+    Guard("compareSet", key, [&] { value = Text(store_->compareSet(key, Bytes(expected), Bytes(desired))); });
+    return value;
+  }
+
+ private:
+  template <class F>
+  void Guard(const char* what, const std::string& key, F f) {
+    try {
+      f();
+    } catch (const std::exception& error) {
+      throw Error(ErrorCode::kUnreachable, std::string("the rendezvous store failed to ") + what + " '" + key +
+                                               "': " + error.what());
+    }
+  }
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+};
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  if (!value) {
+    throw Error(ErrorCode::kInvalid, std::string("init_method env:// needs the environment variable ") + name);
+  }
+  return value;
+}
+
+std::shared_ptr<Store> OpenTcp(const std::string& host, const std::string& port_text, int rank, int world_size,
+                               milliseconds limit) {
+  char* end = nullptr;
+  const long port = std::strtol(port_text.c_str(), &end, 10);
+  if (host.empty() || end == port_text.c_str() || *end != '\0' || port < 1 || port > 65535) {
+    throw Error(ErrorCode::kInvalid, "'" + host + ":" + port_text + "' is no host:port to meet at");
+  }
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(port);
+  options.isServer = rank == 0;
+  options.numWorkers = static_cast<size_t>(world_size);
+  options.waitWorkers = false;
+  options.timeout = limit.count() > 0 ? limit : milliseconds(std::chrono::hours(24 * 365));
+  try {
+    return WrapStore(c10::make_intrusive<c10d::TCPStore>(host, options));
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kUnreachable,
+                "no rendezvous store at " + host + ":" + port_text + " within the init limit: " + error.what());
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Store> WrapStore(c10::intrusive_ptr<c10d::Store> store) {
+  return std::make_shared<C10dStore>(std::move(store));
+}
+
+std::shared_ptr<Store> OpenStore(const std::string& init_method, int rank, int world_size, milliseconds limit) {
+  const size_t colon = init_method.find("://");
+  const std::string scheme = init_method.substr(0, colon);
+  const std::string rest = colon == std::string::npos ? "" : init_method.substr(colon + 3);
+  if (scheme == "env") return OpenTcp(Environment("MASTER_ADDR"), Environment("MASTER_PORT"), rank, world_size, limit);
+  if (scheme == "tcp") {
+    const size_t port = rest.rfind(':');
+    return OpenTcp(rest.substr(0, port), port == std::string::npos ? "" : rest.substr(port + 1), rank, world_size,
+                   limit);
+  }
+  if (scheme == "file" && !rest.empty()) {
+    return WrapStore(c10::make_intrusive<c10d::FileStore>(rest, world_size));
+  }
+  throw Error(ErrorCode::kInvalid,
+              "init_method '" + init_method + "' is none of tcp://host:port, file://path, env://");
+}
+
+}  // namespace gradwire

@@ -1,0 +1,251 @@
+#include "worker/quiesce.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gradwire/value.h"
+
+namespace gradwire {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstPause{2}, kLongestPause{100};
+
+Payload RoundPayload(uint32_t round) { return EncodeValue<std::tuple<uint32_t>>({round}); }
+uint32_t RoundOf(const Payload& payload) { return std::get<0>(DecodeValue<std::tuple<uint32_t>>(payload)); }
+
+}  // namespace
+
+Quiesce::Quiesce(Functions& internal_functions) { RegisterFunctions(internal_functions); }
+
+void Quiesce::Attach(rpc::Rpc* rpc, std::function<uint64_t()> extra) {
+  rpc_ = rpc;
+  extra_ = std::move(extra);
+}
+
+void Quiesce::Join() {
+  if (!Leads()) Tell(rpc_->members().Ranked(0), "group.arrive", 0);
+}
+
+void Quiesce::RegisterFunctions(Functions& functions) {
+  const FunctionOptions options{.is_ordered = true, .is_internal = true};
+  functions.AddHandler(
+      "group.arrive",
+      [this](const std::shared_ptr<IncomingCall>& call) {
+        {
+          std::lock_guard lock(mutex_);
+          arrived_[RoundOf(call->args())].insert(static_cast<uint32_t>(call->caller().id));
+        }
+        NoteChange();
+        call->Reply(EncodeValue(true));
+      },
+      options);
+  functions.AddHandler(
+      "group.finish",
+      [this](const std::shared_ptr<IncomingCall>& call) {
+        {
+          std::lock_guard lock(mutex_);
+          finished_round_ = std::max(finished_round_, RoundOf(call->args()));
+        }
+        NoteChange();
+        call->Reply(EncodeValue(true));
+      },
+      options);
+  functions.AddHandler(
+      "group.count",
+      [this](const std::shared_ptr<IncomingCall>& call) {
+        const Wave own = Own();
+        call->Reply(EncodeValue<std::tuple<uint64_t, uint64_t, uint64_t, bool>>(
+            {own.sent, own.handled, own.extra, own.idle}));
+      },
+      options);
+  functions.AddHandler(
+      "group.missing",
+      [this](const std::shared_ptr<IncomingCall>& call) {
+        call->Reply(EncodeValue(Missing(RoundOf(call->args()))));
+      },
+      options);
+}
+
+Quiesce::Wave Quiesce::Own() const {
+  const rpc::Rpc::Counts counts = rpc_->counts();
+  return {.sent = counts.sent,
+          .handled = counts.handled,
+          .extra = extra_ ? extra_() : 0,
+          .idle = counts.pending == 0 && counts.serving == 0};
+}
+
+std::shared_ptr<Event> Quiesce::NextChange() {
+  std::lock_guard lock(mutex_);
+  return change_;
+}
+
+void Quiesce::NoteChange() {
+  std::shared_ptr<Event> old = std::make_shared<Event>();
+  {
+    std::lock_guard lock(mutex_);
+    old.swap(change_);
+  }
+  old->Set();
+}
+
+bool Quiesce::AwaitChange(const std::shared_ptr<Event>& change, Moment end) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!abandoned_.empty()) throw Error(ErrorCode::kDisconnected, abandoned_);
+  }
+  if (!end) return rpc_->executor()->Await(*change);
+  const TimePoint now = rpc_->clock().Now();
+  return now < *end && rpc_->executor()->Await(*change, *end - now);
+}
+
+void Quiesce::Wait(milliseconds timeout) {
+  uint32_t round = 0;
+  {
+    std::lock_guard lock(mutex_);
+    round = ++round_;
+  }
+  Moment end;
+  if (timeout.count() > 0) end = rpc_->clock().Now() + timeout;
+  if (Leads()) {
+    Lead(round, end);
+  } else {
+    Follow(round, end);
+  }
+}
+
+void Quiesce::Tell(const rpc::Peer& to, const char* function, uint32_t round) {
+  rpc::Call call{.to = to.id, .function = function, .args = RoundPayload(round)};
+  call.internal = true;
+  call.short_completion = true;
+  call.options.timeout = milliseconds(0);
+  // A peer that is gone is noticed by the end of its session.
+  rpc_->Send(std::move(call), [](Outcome) {});
+}
+
+std::vector<std::string> Quiesce::Missing(uint32_t round) const {
+  std::vector<std::string> names;
+  std::lock_guard lock(mutex_);
+  const auto arrived = arrived_.find(round);
+  for (const rpc::Member& member : rpc_->members().All()) {
+    const uint32_t rank = member.peer.id.rank;
+    const bool here = rank == rpc_->self().id.rank ? round_ >= round
+                                                   : arrived != arrived_.end() && arrived->second.count(rank) > 0;
+    if (!here && gone_.count(rank) == 0) names.push_back(member.peer.name);
+  }
+  return names;
+}
+
+namespace {
+
+[[noreturn]] void ThrowMissing(const std::vector<std::string>& names, bool arrived) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  throw Error(ErrorCode::kTimedOut, arrived ? "shutdown timed out: all workers have arrived, but work is still going on"
+                                            : "shutdown timed out waiting for: " + list);
+}
+
+}  // namespace
+
+void Quiesce::AwaitArrivals(uint32_t round, Moment end) {
+  for (;;) {
+    const auto change = NextChange();
+    const std::vector<std::string> missing = Missing(round);
+    if (missing.empty()) return;
+    if (!AwaitChange(change, end)) ThrowMissing(missing, false);
+  }
+}
+
+Quiesce::Wave Quiesce::Collect(const std::vector<rpc::Peer>& peers) {
+  Wave sum = Own();
+  for (const rpc::Peer& peer : peers) {
+    rpc::Call call{.to = peer.id, .function = "group.count", .args = RoundPayload(0)};
+    call.internal = true;
+    call.options.timeout = milliseconds(0);
+    Outcome outcome = rpc_->SendAndWait(std::move(call));
+    if (!outcome.ok()) continue;  // gone
+    const auto [sent, handled, extra, idle] =
+        DecodeValue<std::tuple<uint64_t, uint64_t, uint64_t, bool>>(outcome.value());
+    sum.sent += sent;
+    sum.handled += handled;
+    sum.extra += extra;
+    sum.idle = sum.idle && idle;
+  }
+  return sum;
+}
+
+void Quiesce::Lead(uint32_t round, Moment end) {
+  AwaitArrivals(round, end);
+  std::optional<Wave> last;
+  milliseconds pause = kFirstPause;
+  std::vector<rpc::Peer> peers;
+  for (;;) {
+    peers.clear();
+    bool lost = false;
+    {
+      std::lock_guard lock(mutex_);
+      for (const rpc::Member& member : rpc_->members().All()) {
+        if (member.peer.id == rpc_->self().id) continue;
+        if (gone_.count(member.peer.id.rank) > 0) {
+          lost = true;
+        } else {
+          peers.push_back(member.peer);
+        }
+      }
+    }
+    // What a lost worker had sent or handled is in nobody's sum: then only rest can be seen, not balance.
+    const Wave wave = Collect(peers);
+    if (wave.idle && last == wave && (lost || wave.sent == wave.handled)) break;
+    const bool again_at_once = wave.idle && last != wave;
+    last = wave;
+    if (again_at_once) continue;
+    const auto change = NextChange();
+    const TimePoint until = rpc_->clock().Now() + pause;
+    if (end && until >= *end) ThrowMissing({}, true);
+    AwaitChange(change, until);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+  for (const rpc::Peer& peer : peers) Tell(peer, "group.finish", round);
+}
+
+void Quiesce::Follow(uint32_t round, Moment end) {
+  const rpc::Peer leader = rpc_->members().Ranked(0);
+  Tell(leader, "group.arrive", round);
+  for (;;) {
+    const auto change = NextChange();
+    {
+      std::lock_guard lock(mutex_);
+      if (finished_round_ >= round) return;
+      if (gone_.count(0) > 0) {
+        throw Error(ErrorCode::kDisconnected, "worker '" + leader.name + "', which leads the shutdown, is gone");
+      }
+    }
+    if (AwaitChange(change, end)) continue;
+    rpc::Call call{.to = leader.id, .function = "group.missing", .args = RoundPayload(round)};
+    call.internal = true;
+    call.options.timeout = milliseconds(1000);
+    Outcome outcome = rpc_->SendAndWait(std::move(call));
+    if (!outcome.ok()) ThrowMissing({leader.name}, false);
+    const auto missing = DecodeValue<std::vector<std::string>>(outcome.value());
+    ThrowMissing(missing, missing.empty());
+  }
+}
+
+void Quiesce::OnPeerEnded(uint32_t rank) {
+  {
+    std::lock_guard lock(mutex_);
+    gone_.insert(rank);
+  }
+  NoteChange();
+}
+
+void Quiesce::Abandon(const std::string& why) {
+  {
+    std::lock_guard lock(mutex_);
+    abandoned_ = why;
+  }
+  NoteChange();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,76 @@
+// Quiesce: the agreement of a fixed group that no work is left (M2). The lowest rank leads.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/event.h"
+#include "rpc/rpc.h"
+
+namespace gradwire {
+
+// One per Worker. Each call of Wait() is one round; all workers make the same number of rounds.
+class Quiesce {
+ public:
+  // Registers its functions. Attach() before the first call.
+  explicit Quiesce(Functions& internal_functions);
+
+  // `extra` is summed over the group with the counts: quiet also means that it does not change (forks held).
+  void Attach(rpc::Rpc* rpc, std::function<uint64_t()> extra);
+
+  // Opens the session with the leader: it sees a worker's death by the session's end, even of one that never calls it.
+  void Join();
+
+  // Waits until every live worker is in its round and the group is quiet. `timeout` 0: none. Throws Error(kTimedOut)
+  // that names who is missing, kDisconnected when the leader is gone.
+  void Wait(std::chrono::milliseconds timeout);
+
+  // A peer's session has ended: it is waited for no longer.
+  void OnPeerEnded(uint32_t rank);
+
+  // Ends a Wait() that is under way, and all later ones, with `why`.
+  void Abandon(const std::string& why);
+
+ private:
+  using Moment = std::optional<TimePoint>;
+  struct Wave {
+    uint64_t sent = 0, handled = 0, extra = 0;
+    bool idle = true;
+    bool operator==(const Wave&) const = default;
+  };
+
+  void RegisterFunctions(Functions& functions);
+  bool Leads() const { return rpc_->self().id.rank == 0; }
+  void Lead(uint32_t round, Moment end);
+  void Follow(uint32_t round, Moment end);
+  void AwaitArrivals(uint32_t round, Moment end);
+  Wave Collect(const std::vector<rpc::Peer>& peers);
+  Wave Own() const;
+  std::vector<std::string> Missing(uint32_t round) const;
+  // False when `end` has passed first.
+  bool AwaitChange(const std::shared_ptr<Event>& change, Moment end);
+  std::shared_ptr<Event> NextChange();
+  void NoteChange();
+  void Tell(const rpc::Peer& to, const char* function, uint32_t round);
+
+  rpc::Rpc* rpc_ = nullptr;
+  std::function<uint64_t()> extra_;
+
+  mutable std::mutex mutex_;
+  uint32_t round_ = 0;                                  // of this worker
+  std::map<uint32_t, std::set<uint32_t>> arrived_;      // leader: round -> ranks
+  std::set<uint32_t> gone_;                             // ranks whose session has ended
+  uint32_t finished_round_ = 0;                         // follower: what the leader has said
+  std::string abandoned_;                               // why, once it is
+  std::shared_ptr<Event> change_ = std::make_shared<Event>();
+};
+
+}  // namespace gradwire

@@ -1,0 +1,255 @@
+// Worker: builds the layers in order and stops them in reverse. The one place that knows all of them.
+#include "gradwire/worker.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+#include <utility>
+
+#include "autograd/autograd.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/thread_pool.h"
+#include "gradwire/c10d_store.h"
+#include "ops/operators.h"
+#include "optim/optimizers.h"
+#include "rpc/rpc.h"
+#include "rref/references.h"
+#include "transport/inproc/inproc_transport.h"
+#include "transport/tcp/tcp_transport.h"
+#include "worker/parts.h"
+#include "worker/quiesce.h"
+#include "worker/rendezvous.h"
+
+namespace gradwire {
+namespace {
+
+using std::chrono::milliseconds;
+
+int FromEnvironment(const char* name) {
+  const char* text = std::getenv(name);
+  char* end = nullptr;
+  const long value = text ? std::strtol(text, &end, 10) : -1;
+  if (!text || end == text || *end != '\0' || value < 0) {
+    throw Error(ErrorCode::kInvalid, std::string("the environment variable ") + name + " must hold a number");
+  }
+  return static_cast<int>(value);
+}
+
+WorkerOptions Checked(WorkerOptions options) {
+  CheckWorkerName(options.name);
+  if (options.init_method.rfind("env://", 0) == 0 && !options.store) {
+    if (options.rank < 0) options.rank = FromEnvironment("RANK");
+    if (options.world_size < 0) options.world_size = FromEnvironment("WORLD_SIZE");
+  }
+  if (options.world_size < 1) throw Error(ErrorCode::kInvalid, "world_size must be at least 1");
+  if (options.rank < 0 || options.rank >= options.world_size) {
+    throw Error(ErrorCode::kInvalid, "rank " + std::to_string(options.rank) + " is not in 0 .. " +
+                                         std::to_string(options.world_size - 1));
+  }
+  if (options.num_worker_threads < 1) throw Error(ErrorCode::kInvalid, "num_worker_threads must be at least 1");
+  if (options.rpc_timeout.count() < 0) throw Error(ErrorCode::kInvalid, "rpc_timeout must not be negative");
+  if (!options.functions) options.functions = std::make_shared<Functions>();
+  if (options.init_timeout.count() < 0) {
+    const bool unlimited = options.rpc_timeout.count() == 0;
+    options.init_timeout = unlimited ? milliseconds(0) : std::max(options.rpc_timeout, milliseconds(5000));
+  }
+  return options;
+}
+
+// The real parts: a loop, a pool, TCP to others and the in-process transport to oneself.
+struct RealParts : WorkerParts {
+  explicit RealParts(const WorkerOptions& options) {
+    auto real_loop = std::make_shared<Loop>();
+    clock = real_loop;
+    executor = std::make_shared<ThreadPool>(ThreadPool::Options{.max_running = options.num_worker_threads,
+                                                                .thread_start = options.thread_start,
+                                                                .thread_stop = options.thread_stop});
+    transports = {std::make_shared<transport::TcpTransport>(*real_loop, transport::TcpOptions{}),
+                  std::make_shared<transport::InprocTransport>(own_network, *executor)};
+  }
+  ~RealParts() {
+    for (const auto& transport : transports) transport->Stop();
+  }
+
+  transport::InprocNetwork own_network;
+};
+
+}  // namespace
+
+class Worker::Impl {
+ public:
+  Impl(WorkerOptions given, std::shared_ptr<WorkerParts> given_parts)
+      : options(Checked(std::move(given))), owns_parts(!given_parts), parts(std::move(given_parts)) {
+    if (!options.store) {
+      options.store = OpenStore(options.init_method, options.rank, options.world_size, options.init_timeout);
+    }
+    if (!parts) parts = std::make_shared<RealParts>(options);
+    info = {options.name, options.rank};
+    Rendezvous rendezvous(*options.store, static_cast<uint32_t>(options.rank),
+                          static_cast<uint32_t>(options.world_size), options.init_timeout);
+    Build(rendezvous.JobKey());
+    try {
+      Meet(rendezvous);
+    } catch (...) {
+      Stop("it could not join its group");
+      throw;
+    }
+  }
+
+  ~Impl() { Stop("worker '" + info.name + "' has ended"); }
+
+  void Build(const std::string& job_key) {
+    const rpc::Peer self{.id = {static_cast<uint32_t>(options.rank), std::random_device()()}, .name = options.name};
+    auto internal = std::make_shared<Functions>();
+    quiesce = std::make_unique<Quiesce>(*internal);
+    references = std::make_unique<rref::References>(self, *internal);
+    autograd = std::make_unique<autograd::Autograd>(self, *internal);
+    ops::RegisterOperators(*internal);
+    optim::RegisterFunctions(*internal, [this](ContextId context) { return autograd->Gradients(context); });
+    rpc::Rpc::Options rpc_options;
+    rpc_options.self = self;
+    rpc_options.job_key = job_key;
+    rpc_options.timeout = options.rpc_timeout;
+    rpc_options.clock = parts->clock;
+    rpc_options.executor = parts->executor;
+    rpc_options.transports = parts->transports;
+    rpc_options.functions = options.functions;
+    rpc_options.internal_functions = internal;
+    rpc_options.interceptors = {autograd->interceptor(), references->interceptor()};
+    rpc_options.on_peer_ended = [this](const rpc::Peer& peer, const Failure&) { quiesce->OnPeerEnded(peer.id.rank); };
+    rpc = std::make_unique<rpc::Rpc>(std::move(rpc_options));
+    quiesce->Attach(rpc.get(), [this] { return uint64_t{references->counts().forks}; });
+    references->Attach(rpc.get());
+    autograd->Attach(rpc.get());
+  }
+
+  void Meet(Rendezvous& rendezvous) {
+    rpc::Member self{.peer = rpc->self(), .addresses = rpc->Listen()};
+    // Only this process reaches its in-process address, and only itself should use it.
+    rpc::Member published = self;
+    std::erase_if(published.addresses, [&](const std::string& address) {
+      return owns_parts && address.rfind("inproc://", 0) == 0;
+    });
+    for (rpc::Member& member : rendezvous.Exchange(published)) {
+      if (member.peer.id != self.peer.id) rpc->members().Add(std::move(member));
+    }
+    std::reverse(self.addresses.begin(), self.addresses.end());
+    rpc->members().Add(std::move(self));
+    quiesce->Join();
+  }
+
+  void Shutdown(bool graceful, milliseconds timeout) {
+    {
+      std::lock_guard lock(mutex);
+      if (shut_down) return;
+      shut_down = true;
+    }
+    std::optional<Failure> failure;
+    if (graceful) {
+      try {
+        quiesce->Wait(timeout);
+        references->DropAll();
+        quiesce->Wait(timeout);
+        for (const std::string& leak : references->Leaks()) Log(LogLevel::kWarning, "Leaking RRef: " + leak);
+      } catch (const Error& error) {
+        failure = error.failure();
+      }
+    }
+    Stop("worker '" + info.name + "' has shut down");
+    if (failure) throw Error(*failure);
+  }
+
+  void Stop(const std::string& why) {
+    {
+      std::lock_guard lock(mutex);
+      if (stopped) return;
+      stopped = shut_down = true;
+    }
+    quiesce->Abandon(why);
+    rpc->Stop(why);
+    references->DropAll();
+    if (!owns_parts) return;
+    for (const auto& transport : parts->transports) transport->Stop();
+    static_cast<ThreadPool&>(*parts->executor).Stop();
+    static_cast<Loop&>(*parts->clock).Stop();
+  }
+
+  rpc::Peer PeerOf(const WorkerInfo& info) const { return rpc->members().Ranked(info.id); }
+
+  WorkerOptions options;
+  const bool owns_parts;
+  std::shared_ptr<WorkerParts> parts;
+  WorkerInfo info;
+
+  // In the order of their construction; what stands above uses what stands before it.
+  std::unique_ptr<Quiesce> quiesce;
+  std::unique_ptr<rref::References> references;
+  std::unique_ptr<autograd::Autograd> autograd;
+  std::unique_ptr<rpc::Rpc> rpc;
+
+  std::mutex mutex;
+  bool shut_down = false;
+  bool stopped = false;
+};
+
+Worker::Worker(WorkerOptions options) : Worker(std::move(options), nullptr) {}
+Worker::Worker(WorkerOptions options, std::shared_ptr<WorkerParts> parts)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(parts))) {}
+Worker::~Worker() = default;
+
+const WorkerInfo& Worker::info() const { return impl_->info; }
+
+namespace {
+WorkerInfo InfoOf(const rpc::Peer& peer) { return {peer.name, peer.id.rank}; }
+}  // namespace
+
+WorkerInfo Worker::worker_info(const std::string& name) const { return InfoOf(impl_->rpc->members().Named(name)); }
+WorkerInfo Worker::worker_info(int64_t rank) const { return InfoOf(impl_->rpc->members().Ranked(rank)); }
+
+std::vector<WorkerInfo> Worker::worker_infos() const {
+  std::vector<WorkerInfo> infos;
+  for (const rpc::Member& member : impl_->rpc->members().All()) infos.push_back(InfoOf(member.peer));
+  return infos;
+}
+
+Functions& Worker::functions() { return *impl_->options.functions; }
+milliseconds Worker::rpc_timeout() const { return impl_->rpc->timeout(); }
+void Worker::set_rpc_timeout(milliseconds timeout) { impl_->rpc->set_timeout(timeout); }
+void Worker::shutdown(bool graceful, milliseconds timeout) { impl_->Shutdown(graceful, timeout); }
+autograd::Autograd& Worker::autograd() { return *impl_->autograd; }
+
+namespace {
+rpc::Call MakeCall(const rpc::Peer& to, const std::string& function, Payload args, CallOptions options) {
+  rpc::Call call;
+  call.to = to.id;
+  call.function = function;
+  call.args = std::move(args);
+  call.options = options;
+  return call;
+}
+}  // namespace
+
+void Worker::Send(const WorkerInfo& to, const std::string& function, Payload args, CallOptions options,
+                  Completion done) {
+  impl_->rpc->Send(MakeCall(impl_->PeerOf(to), function, std::move(args), options), std::move(done));
+}
+
+Outcome Worker::SendAndWait(const WorkerInfo& to, const std::string& function, Payload args, CallOptions options) {
+  return impl_->rpc->SendAndWait(MakeCall(impl_->PeerOf(to), function, std::move(args), options));
+}
+
+std::shared_ptr<RRefHandle> Worker::Remote(const WorkerInfo& to, const std::string& function, Payload args,
+                                           CallOptions options) {
+  return impl_->references->Remote(impl_->PeerOf(to), function, std::move(args), options);
+}
+
+std::shared_ptr<RRefHandle> Worker::Own(Payload value, std::string type_name) {
+  return impl_->references->Own(std::move(value), std::move(type_name));
+}
+
+std::shared_ptr<detail::FutureState> Worker::NewFuture() {
+  return std::make_shared<detail::FutureState>(impl_->parts->executor);
+}
+
+}  // namespace gradwire
