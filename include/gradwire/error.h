@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "gradwire/export.h"
+
 namespace gradwire {
 
 // Chosen by what the catcher can do about it. The numbers are part of the wire format: never reuse one.
@@ -24,7 +26,7 @@ enum class ErrorCode : uint8_t {
 };
 
 // "TimedOut" and so on; "Unknown" for a number that is no code.
-std::string_view ErrorCodeName(ErrorCode code);
+GRADWIRE_API std::string_view ErrorCodeName(ErrorCode code);
 
 // What went wrong, as a value. Empty fields are unknown.
 struct Failure {
@@ -37,7 +39,7 @@ struct Failure {
 };
 
 // The only exception that the library throws across its public interface.
-class __attribute__((visibility("default"))) Error : public std::runtime_error {
+class GRADWIRE_API Error : public std::runtime_error {
  public:
   explicit Error(Failure failure);
   Error(ErrorCode code, std::string text);
