@@ -1,0 +1,115 @@
+#include "autograd/context.h"
+
+#include <c10/core/GradMode.h>
+
+namespace gradwire::autograd {
+
+bool Context::AddPeer(WorkerId peer) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return false;
+  peers_.insert(peer);
+  return true;
+}
+
+bool Context::AddSend(MessageId message, SendPtr node) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return false;
+  send_by_message_.emplace(message, node);
+  contents_.sends.emplace(created_++, std::pair(message, std::move(node)));
+  return true;
+}
+
+bool Context::AddRecv(MessageId message, RecvPtr node) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return false;
+  contents_.recvs.emplace(created_++, std::pair(message, std::move(node)));
+  return true;
+}
+
+SendPtr Context::FindSend(MessageId message) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = send_by_message_.find(message);
+  return it == send_by_message_.end() ? SendPtr() : it->second;
+}
+
+std::vector<std::pair<MessageId, SendPtr>> Context::sends() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<MessageId, SendPtr>> result;
+  for (const auto& [order, entry] : contents_.sends) result.push_back(entry);
+  return result;
+}
+
+std::vector<std::pair<MessageId, RecvPtr>> Context::recvs() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<MessageId, RecvPtr>> result;
+  for (const auto& [order, entry] : contents_.recvs) result.push_back(entry);
+  return result;
+}
+
+std::set<WorkerId> Context::peers() const {
+  const std::lock_guard lock(mutex_);
+  return peers_;
+}
+
+void Context::Join(std::vector<LeafGradient> gradients) {
+  const c10::AutoGradMode no_grad(false);
+  struct Sum {
+    LeafGradient* fresh;
+    LeafGradient old;
+  };
+  std::vector<Sum> sums;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    for (LeafGradient& fresh : gradients) {
+      auto [it, is_new] = contents_.gradients.try_emplace(fresh.leaf.unsafeGetTensorImpl(), fresh);
+      if (!is_new) sums.push_back({&fresh, it->second});
+    }
+  }
+  // Arithmetic without the lock: nobody else changes entries meanwhile.
+  for (Sum& sum : sums) AddGradient(sum.old.leaf, sum.old.gradient, sum.fresh->gradient, 1);
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  for (Sum& sum : sums) {
+    // In place as a rule; where it is another tensor, the old one goes with `sums`, after the lock.
+    std::swap(contents_.gradients[sum.old.leaf.unsafeGetTensorImpl()].gradient, sum.old.gradient);
+  }
+}
+
+std::vector<LeafGradient> Context::gradients() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<LeafGradient> result;
+  for (const auto& [leaf, entry] : contents_.gradients) result.push_back(entry);
+  return result;
+}
+
+at::Tensor Context::gradient(const at::Tensor& leaf) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = contents_.gradients.find(leaf.unsafeGetTensorImpl());
+  return it == contents_.gradients.end() ? at::Tensor() : it->second.gradient;
+}
+
+void Context::Poison(Failure failure) {
+  const std::lock_guard lock(mutex_);
+  if (!poison_) poison_ = std::move(failure);
+}
+
+std::optional<Failure> Context::poison() const {
+  const std::lock_guard lock(mutex_);
+  return poison_;
+}
+
+bool Context::closed() const {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+std::set<WorkerId> Context::Close(Contents& rest) {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  std::swap(rest, contents_);
+  send_by_message_.clear();
+  return std::exchange(peers_, {});
+}
+
+}  // namespace gradwire::autograd

@@ -1,0 +1,51 @@
+// ContextTable: the distributed autograd contexts of one worker, by id, and which handlers run in them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "autograd/context.h"
+#include "base/ids.h"
+
+namespace gradwire::autograd {
+
+// Thread-safe; one leaf mutex, calls nobody. May be stepped under a role (O2).
+class ContextTable {
+ public:
+  explicit ContextTable(uint32_t rank) : rank_(rank) {}
+
+  static constexpr int kCounterBits = 48;
+  static uint32_t CreatorOf(ContextId id) { return static_cast<uint32_t>(id >> kCounterBits); }
+  ContextId max_id() const { return (ContextId{rank_} << kCounterBits) | ((ContextId{1} << kCounterBits) - 1); }
+
+  std::shared_ptr<Context> New();
+  std::shared_ptr<Context> Find(ContextId id) const;  // null when unknown or released
+
+  // Header step of a call in context `id` (A7): makes it when this worker has not seen it. Null when it was released,
+  // and the call runs without. Each Enter(), null or not, is followed by one Leave().
+  std::shared_ptr<Context> Enter(ContextId id);
+  void Leave(ContextId id);
+
+  // Takes the context out. While handlers run in it an empty entry stays behind, so that what they and late headers say
+  // does not make it anew. Null when unknown.
+  std::shared_ptr<Context> Release(ContextId id);
+
+  std::vector<ContextId> ids() const;  // released ones left out
+  std::vector<ContextId> CreatedBy(uint32_t rank) const;
+  size_t tombstones() const;
+
+ private:
+  struct Entry {
+    std::shared_ptr<Context> context;  // null: a tombstone
+    size_t running = 0;
+  };
+  const uint32_t rank_;
+  mutable std::mutex mutex_;
+  int64_t next_ = 0;
+  std::unordered_map<ContextId, Entry> entries_;
+};
+
+}  // namespace gradwire::autograd

@@ -1,0 +1,104 @@
+// Contexts and their table: ids, gradients, release and its tombstones (A4, A7).
+#include "autograd/context_table.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace gradwire::autograd {
+namespace {
+
+constexpr WorkerId kPeer{2, 9};
+
+TEST(ContextTest, A4_GradientsJoinByAddition) {
+  Context context(1);
+  const at::Tensor leaf = at::zeros({2}).set_requires_grad(true);
+  const at::Tensor first = at::full({2}, 3.0);
+  context.Join({{leaf, first}});
+  EXPECT_EQ(context.gradient(leaf).data_ptr(), first.data_ptr()) << "the first is moved in";
+  context.Join({{leaf, at::full({2}, 4.0)}});
+  EXPECT_TRUE(at::equal(context.gradient(leaf), at::full({2}, 7.0)));
+  EXPECT_EQ(context.gradients().size(), 1u);
+  EXPECT_FALSE(leaf.grad().defined());
+}
+
+TEST(ContextTest, SparseAndDenseGradientsJoin) {
+  Context context(1);
+  const at::Tensor leaf = at::zeros({3}).set_requires_grad(true);
+  const at::Tensor sparse =
+      at::sparse_coo_tensor(at::tensor({1}, at::kLong).view({1, 1}), at::tensor({5.0F}), {3}, at::kFloat);
+  context.Join({{leaf, sparse}});
+  context.Join({{leaf, sparse.clone()}});
+  EXPECT_TRUE(context.gradient(leaf).is_sparse());
+  context.Join({{leaf, at::ones({3})}});
+  EXPECT_TRUE(at::equal(context.gradient(leaf), at::tensor({1.0F, 11.0F, 1.0F})));
+}
+
+TEST(ContextTest, A7_AClosedContextRecordsNothing) {
+  Context context(1);
+  const at::Tensor leaf = at::zeros({2}).set_requires_grad(true);
+  const MessageId message{kPeer, 1};
+  EXPECT_TRUE(context.AddPeer(kPeer));
+  EXPECT_TRUE(context.AddSend(message, c10::make_intrusive<SendBackward>(TensorList{leaf})));
+  EXPECT_TRUE(context.FindSend(message));
+  Context::Contents rest;
+  EXPECT_EQ(context.Close(rest), std::set<WorkerId>{kPeer});
+  EXPECT_EQ(rest.sends.size(), 1u);
+  EXPECT_TRUE(context.closed());
+  EXPECT_FALSE(context.AddPeer(kPeer));
+  EXPECT_FALSE(context.AddSend(message, c10::make_intrusive<SendBackward>(TensorList{leaf})));
+  EXPECT_FALSE(context.FindSend(message));
+  context.Join({{leaf, at::ones({2})}});
+  EXPECT_TRUE(context.gradients().empty());
+}
+
+TEST(ContextTableTest, IdsSayWhoMadeThem) {
+  ContextTable table(3);
+  const ContextId first = table.New()->id(), second = table.New()->id();
+  EXPECT_EQ(first >> 48, 3);
+  EXPECT_EQ(second, first + 1);
+  EXPECT_EQ(ContextTable::CreatorOf(second), 3u);
+  EXPECT_EQ(table.max_id(), 281474976710655 + (int64_t{3} << 48));
+}
+
+TEST(ContextTableTest, A7_ReleaseTakesItOutAtOnceWhenNothingRuns) {
+  ContextTable table(0);
+  const ContextId id = table.New()->id();
+  EXPECT_TRUE(table.Find(id));
+  EXPECT_TRUE(table.Release(id));
+  EXPECT_FALSE(table.Find(id));
+  EXPECT_FALSE(table.Release(id));
+  EXPECT_EQ(table.tombstones(), 0u);
+}
+
+TEST(ContextTableTest, A7_RunningHandlersKeepATombstone) {
+  ContextTable table(0);
+  const ContextId id = ContextId{4} << 48;  // another worker's
+  const auto first = table.Enter(id);
+  EXPECT_EQ(table.Enter(id), first);
+  EXPECT_TRUE(table.Release(id));
+  EXPECT_EQ(table.tombstones(), 1u);
+  EXPECT_TRUE(table.ids().empty());
+  EXPECT_FALSE(table.Enter(id)) << "a late call in it runs without";
+  for (int i = 0; i < 3; ++i) table.Leave(id);
+  EXPECT_EQ(table.tombstones(), 0u);
+}
+
+TEST(ContextTableTest, A7_ALateCallDoesNotBringBackAnOwnContext) {
+  ContextTable table(4);
+  const ContextId id = table.New()->id();
+  table.Release(id);
+  EXPECT_FALSE(table.Enter(id));
+  table.Leave(id);
+  EXPECT_EQ(table.tombstones(), 0u);
+}
+
+TEST(ContextTableTest, FindsWhatALostWorkerMade) {
+  ContextTable table(0);
+  table.New();
+  const ContextId theirs = (ContextId{4} << 48) + 2;
+  table.Enter(theirs);
+  EXPECT_EQ(table.CreatedBy(4), std::vector<ContextId>{theirs});
+}
+
+}  // namespace
+}  // namespace gradwire::autograd

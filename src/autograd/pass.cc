@@ -1,0 +1,291 @@
+// The only file that touches the engine's internals.
+#include "autograd/pass.h"
+
+#include <ATen/ThreadLocalState.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/StreamGuard.h>
+#include <cxxabi.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/input_buffer.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <typeinfo>
+#include <unordered_map>
+
+namespace gradwire::autograd {
+namespace {
+
+using torch::autograd::AccumulateGrad;
+using torch::autograd::AnomalyMode;
+using torch::autograd::Edge;
+using torch::autograd::Engine;
+using torch::autograd::InputBuffer;
+
+// Ends the engine's run without its final callbacks; the reason is known already.
+struct Stopped : std::exception {
+  const char* what() const noexcept override { return "the backward pass was stopped"; }
+};
+
+struct Driver final : Node {
+  std::function<void()> body;
+  TensorList apply(TensorList&&) override {
+    body();
+    return {};
+  }
+  std::string name() const override { return "gradwire::Driver"; }
+};
+
+struct ReadyNode {
+  NodePtr node;
+  InputBuffer inputs;
+  // Of a heap: what was made last in the forward pass runs first, as in the engine.
+  bool operator<(const ReadyNode& other) const { return node->sequence_nr() < other.node->sequence_nr(); }
+};
+
+struct NodeState {
+  size_t missing = 0;  // edges that have not brought their gradient yet
+  std::mutex mutex;    // guards both while nodes run
+  std::optional<InputBuffer> inputs;
+};
+
+// One leaf's gradient of this pass.
+struct LeafEntry {
+  at::Tensor leaf;
+  at::Tensor gradient;               // as it arrived; held until the end, so that one tensor for two leaves is seen as shared
+  at::Tensor sum;                    // defined early for leaves with post hooks, which may look for it
+  std::optional<c10::Stream> stream;
+};
+
+std::string TypeName(const std::exception& error) {
+  int status = 0;
+  char* name = abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status);
+  std::string result = name ? name : typeid(error).name();
+  std::free(name);
+  return result;
+}
+
+Failure DescribeCaught(const Describe& describe) {
+  if (describe) {
+    if (auto known = describe(std::current_exception())) return std::move(*known);
+  }
+  try {
+    throw;
+  } catch (const Error& error) {
+    Failure failure = error.failure();
+    failure.type_name = "gradwire::Error " + std::string(ErrorCodeName(failure.code));
+    failure.code = ErrorCode::kRemote;
+    return failure;
+  } catch (const c10::Error& error) {
+    return {.code = ErrorCode::kRemote, .text = error.what_without_backtrace(), .type_name = TypeName(error)};
+  } catch (const std::exception& error) {
+    return {.code = ErrorCode::kRemote, .text = error.what(), .type_name = TypeName(error)};
+  } catch (...) {
+    return {.code = ErrorCode::kRemote, .text = "an exception of unknown type"};
+  }
+}
+
+void CheckForNan(Node& node, const TensorList& outputs) {
+  if (!AnomalyMode::is_enabled() || !AnomalyMode::should_check_nan()) return;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined() || outputs[i].is_sparse() || !at::isnan(outputs[i]).any().item<bool>()) continue;
+    throw std::runtime_error("'" + node.name() + "' made a gradient with nan values, output " + std::to_string(i));
+  }
+}
+
+}  // namespace
+
+struct Pass::State {
+  explicit State(Options given) : options(std::move(given)) {
+    if (options.carry_thread_state) thread_state.emplace();
+  }
+
+  void Drive(const NodePtr& entry, TensorList gradients);
+  void Loop(const NodePtr& entry, TensorList gradients);
+  void Run(ReadyNode ready, std::vector<ReadyNode>& heap);
+  TensorList RunLeaf(AccumulateGrad& node, const TensorList& gradients, const std::optional<c10::Stream>& stream);
+  void Distribute(const NodePtr& node, TensorList outputs, const std::optional<c10::Stream>& stream,
+             std::vector<ReadyNode>& heap);
+  void Fail(Failure failure);
+
+  const Options options;
+  std::optional<at::ThreadLocalState> thread_state;
+  std::atomic<bool> stopped{false};
+  // Written while Reach() runs, only looked up in after that.
+  std::unordered_map<Node*, NodeState> nodes;
+  std::mutex mutex;  // guards `nodes` meanwhile, and:
+  std::vector<LeafEntry> leaves;
+  std::optional<Failure> failure;
+};
+
+Pass::Pass(Options options) : state_(std::make_unique<State>(std::move(options))) {}
+Pass::~Pass() = default;
+
+std::vector<RecvPtr> Pass::Reach(const std::vector<NodePtr>& entries) {
+  std::vector<RecvPtr> found;
+  std::vector<Node*> left;
+  const std::lock_guard lock(state_->mutex);
+  for (const NodePtr& entry : entries) {
+    if (state_->nodes.try_emplace(entry.get()).second) left.push_back(entry.get());
+  }
+  while (!left.empty()) {
+    Node* node = left.back();
+    left.pop_back();
+    for (const Edge& edge : node->next_edges()) {
+      if (!edge.is_valid()) continue;
+      auto [it, is_new] = state_->nodes.try_emplace(edge.function.get());
+      ++it->second.missing;
+      if (!is_new) continue;
+      left.push_back(edge.function.get());
+      if (auto* recv = dynamic_cast<RecvBackward*>(edge.function.get())) {
+        found.push_back(RecvPtr::reclaim_copy(recv));
+      }
+    }
+  }
+  return found;
+}
+
+std::optional<Failure> Pass::Arrive(const NodePtr& entry, TensorList gradients) {
+  try {
+    std::optional<at::ThreadLocalStateGuard> guard;
+    if (state_->thread_state) guard.emplace(*state_->thread_state);
+    state_->Drive(entry, std::move(gradients));
+  } catch (const Stopped&) {
+  } catch (...) {  // from the engine itself, or a final callback
+    state_->Fail(DescribeCaught(state_->options.describe));
+  }
+  const std::lock_guard lock(state_->mutex);
+  return state_->failure;
+}
+
+void Pass::Stop() { state_->stopped = true; }
+
+void Pass::State::Fail(Failure caught) {
+  stopped = true;
+  const std::lock_guard lock(mutex);
+  if (!failure) failure = std::move(caught);
+}
+
+void Pass::State::Drive(const NodePtr& entry, TensorList gradients) {
+  static const at::Tensor& token = *new at::Tensor(at::ones({}));  // the engine refuses an undefined root gradient
+  auto driver = c10::make_intrusive<Driver>();
+  driver->add_input_metadata(token);
+  driver->body = [&] { Loop(entry, std::move(gradients)); };
+  Engine::get_default_engine().execute({{driver, 0}}, {token}, options.retain_graph, false, true, {});
+}
+
+void Pass::State::Loop(const NodePtr& entry, TensorList gradients) {
+  std::vector<ReadyNode> heap;
+  try {
+    torch::autograd::edge_list edges;
+    for (uint32_t i = 0; i < entry->num_inputs(); ++i) edges.emplace_back(entry, i);
+    torch::autograd::validate_outputs(edges, gradients, [](const std::string& text) { return "gradients: " + text; });
+    heap.push_back({entry, InputBuffer(std::move(gradients))});
+  } catch (...) {
+    Fail(DescribeCaught(options.describe));
+  }
+  while (!heap.empty() && !stopped) {
+    std::pop_heap(heap.begin(), heap.end());
+    ReadyNode ready = std::move(heap.back());
+    heap.pop_back();
+    const NodePtr node = ready.node;
+    try {
+      Run(std::move(ready), heap);
+    } catch (...) {
+      Failure failure = DescribeCaught(options.describe);
+      if (AnomalyMode::is_enabled()) node->metadata()->print_stack(node->name());
+      Fail(std::move(failure));
+    }
+  }
+  if (stopped) throw Stopped();
+}
+
+void Pass::State::Run(ReadyNode ready, std::vector<ReadyNode>& heap) {
+  Node& node = *ready.node;
+  const std::optional<c10::Stream> stream = node.stream();
+  const c10::OptionalStreamGuard stream_guard(stream);
+  if (stream) {
+    for (size_t i = 0; i < ready.inputs.ready_events.size(); ++i) {
+      const auto& event = ready.inputs.ready_events[i];
+      if (event && ready.inputs.ready_streams[i] != stream) stream->wait(*event);
+    }
+  }
+  TensorList inputs = std::move(ready.inputs.buffer);
+  for (const auto& hook : node.tensor_pre_hooks()) inputs = (*hook)(inputs);
+  for (const auto& [index, hook] : node.retains_grad_hooks()) inputs = (*hook)(inputs);
+  for (const auto& hook : node.pre_hooks()) inputs = (*hook)(inputs);
+
+  const bool has_post_hooks = !node.post_hooks().empty();
+  TensorList outputs, kept;
+  if (auto* leaf = dynamic_cast<AccumulateGrad*>(&node)) {
+    kept = RunLeaf(*leaf, inputs, stream);
+  } else if (auto* recv = dynamic_cast<RecvBackward*>(&node)) {
+    if (has_post_hooks) kept = inputs;
+    options.leave(*recv, recv->Collect(std::move(inputs)));
+  } else {
+    if (!options.retain_graph) node.will_release_variables();
+    if (has_post_hooks) kept = inputs;
+    outputs = node(std::move(inputs));
+    if (!options.retain_graph) node.release_variables();
+    torch::autograd::validate_outputs(node.next_edges(), outputs,
+                                      [&](const std::string& text) { return node.name() + ": " + text; });
+  }
+  for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, kept);
+  CheckForNan(node, outputs);
+  Distribute(ready.node, std::move(outputs), stream, heap);
+}
+
+TensorList Pass::State::RunLeaf(AccumulateGrad& node, const TensorList& gradients,
+                                const std::optional<c10::Stream>& stream) {
+  if (!gradients.empty() && gradients[0].defined()) {
+    LeafEntry entry{.leaf = node.variable, .gradient = gradients[0], .sum = {}, .stream = stream};
+    if (!node.post_hooks().empty()) AddGradient(entry.leaf, entry.sum, entry.gradient, 2);
+    const std::lock_guard lock(mutex);
+    leaves.push_back(std::move(entry));
+  }
+  return gradients;
+}
+
+void Pass::State::Distribute(const NodePtr& node, TensorList outputs, const std::optional<c10::Stream>& stream,
+                        std::vector<ReadyNode>& heap) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Edge& edge = node->next_edge(i);
+    if (!edge.is_valid()) continue;
+    NodeState& next = nodes.at(edge.function.get());
+    const std::lock_guard lock(next.mutex);
+    if (!next.inputs) next.inputs.emplace(edge.function->num_inputs());
+    next.inputs->add(edge.input_nr, std::move(outputs[i]), stream, edge.function->stream(), edge.function.get());
+    if (--next.missing > 0) continue;
+    heap.push_back({edge.function, std::move(*next.inputs)});
+    std::push_heap(heap.begin(), heap.end());
+    next.inputs.reset();
+  }
+}
+
+std::vector<LeafGradient> Pass::Finish() {
+  const c10::AutoGradMode no_grad(false);
+  std::vector<LeafEntry> leaves;
+  {
+    const std::lock_guard lock(state_->mutex);
+    leaves.swap(state_->leaves);
+  }
+  std::vector<LeafGradient> result;
+  result.reserve(leaves.size());
+  for (LeafEntry& entry : leaves) {
+    const c10::OptionalStreamGuard stream_guard(entry.stream);
+    if (!entry.sum.defined()) AddGradient(entry.leaf, entry.sum, entry.gradient, 1);
+    result.push_back({entry.leaf, entry.sum});
+  }
+  return result;
+}
+
+void AddGradient(const at::Tensor& leaf, at::Tensor& sum, const at::Tensor& gradient, size_t holders) {
+  AccumulateGrad::accumulateGrad(leaf, sum, gradient, holders, [&](at::Tensor&& updated) { sum = std::move(updated); });
+}
+
+}  // namespace gradwire::autograd

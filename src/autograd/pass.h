@@ -1,0 +1,64 @@
+// Pass: one worker's share of one backward pass, run on libtorch's graph. Knows nothing of messages or other workers.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "autograd/nodes.h"
+#include "gradwire/error.h"
+
+namespace gradwire::autograd {
+
+struct LeafGradient {
+  at::Tensor leaf;
+  at::Tensor gradient;
+};
+
+// What a caught exception says of a node's failure, nothing when it is not of a kind that the function knows. Called on
+// the thread that caught it. For exceptions that only Python understands.
+using Describe = std::function<std::optional<Failure>(const std::exception_ptr&)>;
+
+// libtorch's engine cannot take gradients that come in one after another, so nodes are run here, in a loop inside a
+// driver node of the ordinary engine: thread-local state, final callbacks and reentrancy are then its own.
+//
+// First all Reach(), then Arrive() once for each entry, then Finish(). Entries are nodes that no other node leads to.
+class Pass {
+ public:
+  struct Options {
+    bool retain_graph = false;
+    // Gradients that leave this worker. Any thread that runs nodes; may throw.
+    std::function<void(const RecvBackward&, TensorList)> leave;
+    Describe describe;
+    // Nodes see the thread-local state of the thread that makes this object (profilers, modes), on whichever they run.
+    bool carry_thread_state = false;
+  };
+  explicit Pass(Options options);
+  ~Pass();
+  Pass(const Pass&) = delete;
+
+  // Adds what `entries` lead to, and counts its dependencies. The receive nodes that were not reached before. Thread-safe.
+  std::vector<RecvPtr> Reach(const std::vector<NodePtr>& entries);
+
+  // Runs `entry` and everything that becomes ready by it, on this thread: never under a role. Any number of threads. An
+  // error stops the pass and is returned, as the nodes' own text.
+  std::optional<Failure> Arrive(const NodePtr& entry, TensorList gradients);
+
+  // No node starts after this. Any thread.
+  void Stop();
+
+  // The gradients of the leaves, when all has run.
+  std::vector<LeafGradient> Finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Adds `gradient` to `sum`, by the rules of local autograd: the first is taken as it is when nobody else holds it and its
+// strides fit the leaf. `holders`: how many references to it the caller has.
+void AddGradient(const at::Tensor& leaf, at::Tensor& sum, const at::Tensor& gradient, size_t holders);
+
+}  // namespace gradwire::autograd
