@@ -1,0 +1,160 @@
+#include "base/thread_pool.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace gradwire {
+
+struct ThreadPool::State : std::enable_shared_from_this<State> {
+  explicit State(Options given) : options(std::move(given)) {
+    options.max_running = std::max<size_t>(1, options.max_running);
+  }
+
+  const size_t& max_running = options.max_running;
+  Options options;
+
+  std::mutex mutex;
+  std::condition_variable work;
+  std::condition_variable ended;
+  std::deque<Task> queue;
+  size_t threads = 0;   // alive
+  size_t idle = 0;      // of them, waiting for work
+  size_t awaiting = 0;  // of them, inside Await()
+  bool stopping = false;
+  std::vector<std::thread> finished;                        // to be joined
+  std::unordered_map<std::thread::id, std::thread> alive;
+
+  size_t running() const { return threads - idle - awaiting; }
+
+  // Under the mutex: there is work, and a thread may take it.
+  void Summon() {
+    if (queue.empty() || running() >= max_running) return;
+    if (idle > 0) {
+      work.notify_one();
+    } else {
+      Spawn();
+    }
+  }
+
+  void Spawn() {
+    ++threads;
+    std::thread thread([self = shared_from_this()] { self->Run(); });
+    const auto id = thread.get_id();
+    alive.emplace(id, std::move(thread));
+  }
+
+  void Run();
+  bool NextTask(std::unique_lock<std::mutex>& lock, Task& task);
+};
+
+namespace {
+thread_local const void* current_pool = nullptr;
+}
+
+// False: the thread ends.
+bool ThreadPool::State::NextTask(std::unique_lock<std::mutex>& lock, Task& task) {
+  for (;;) {
+    if (!queue.empty() && running() <= max_running) {
+      task = std::move(queue.front());
+      queue.pop_front();
+      return true;
+    }
+    if (stopping && queue.empty()) return false;
+    ++idle;
+    // One idle thread stays; the others leave when nothing comes for a while.
+    const bool may_leave = idle > 1;
+    bool timed_out = false;
+    if (may_leave) {
+      timed_out = work.wait_for(lock, options.idle_before_exit) == std::cv_status::timeout;
+    } else {
+      work.wait(lock);
+    }
+    --idle;
+    if (timed_out && queue.empty() && idle > 0) return false;
+  }
+}
+
+void ThreadPool::State::Run() {
+  current_pool = this;
+  if (options.thread_start) options.thread_start();
+  std::unique_lock lock(mutex);
+  Task task;
+  while (NextTask(lock, task)) {
+    Summon();
+    lock.unlock();
+    task();
+    task = nullptr;  // captured values end here, with no lock held
+    lock.lock();
+  }
+  lock.unlock();
+  if (options.thread_stop) options.thread_stop();
+  lock.lock();
+  --threads;
+  auto self = alive.find(std::this_thread::get_id());
+  finished.push_back(std::move(self->second));
+  alive.erase(self);
+  ended.notify_all();
+}
+
+ThreadPool::ThreadPool(Options options) : state_(std::make_shared<State>(std::move(options))) {}
+ThreadPool::~ThreadPool() { Stop(); }
+
+void ThreadPool::Post(Task task) {
+  std::vector<std::thread> finished;
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->stopping && state_->threads == 0) return;
+    state_->queue.push_back(std::move(task));
+    state_->Summon();
+    finished.swap(state_->finished);
+  }
+  for (std::thread& thread : finished) thread.join();
+}
+
+bool ThreadPool::Await(Event& event, std::optional<Duration> limit) {
+  if (event.is_set()) return true;
+  if (current_pool != state_.get()) return event.Wait(limit);
+  {
+    std::lock_guard lock(state_->mutex);
+    ++state_->awaiting;
+    state_->Summon();
+  }
+  const bool set = event.Wait(limit);
+  {
+    // More than max_running may run for a moment: who has waited goes on, new tasks wait until there is room.
+    std::lock_guard lock(state_->mutex);
+    --state_->awaiting;
+  }
+  return set;
+}
+
+size_t ThreadPool::queued() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->queue.size();
+}
+
+size_t ThreadPool::active() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->threads - state_->idle;
+}
+
+void ThreadPool::Stop() {
+  std::vector<std::thread> finished;
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->stopping = true;
+    state_->work.notify_all();
+    state_->Summon();
+    state_->ended.wait(lock, [this] { return state_->threads == 0; });
+    finished.swap(state_->finished);
+  }
+  for (std::thread& thread : finished) thread.join();
+}
+
+}  // namespace gradwire

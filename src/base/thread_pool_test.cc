@@ -1,0 +1,131 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace gradwire {
+namespace {
+
+TEST(ThreadPool, RunsEverythingThatIsPosted) {
+  std::atomic<int> ran{0};
+  {
+    ThreadPool pool({.max_running = 3});
+    std::vector<std::thread> posters;
+    for (int p = 0; p < 4; ++p) {
+      posters.emplace_back([&] {
+        for (int i = 0; i < 1000; ++i) pool.Post([&] { ++ran; });
+      });
+    }
+    for (auto& poster : posters) poster.join();
+  }
+  EXPECT_EQ(ran, 4000);
+}
+
+TEST(ThreadPool, RunsNoMoreThanItsLimitAtOneTime) {
+  std::atomic<int> running{0}, most{0};
+  ThreadPool pool({.max_running = 2});
+  for (int i = 0; i < 500; ++i) {
+    pool.Post([&] {
+      const int now = ++running;
+      int seen = most;
+      while (now > seen && !most.compare_exchange_weak(seen, now)) {
+      }
+      std::this_thread::yield();
+      --running;
+    });
+  }
+  pool.Stop();
+  EXPECT_LE(most, 2);
+}
+
+TEST(ThreadPool, AThreadThatWaitsIsReplacedToAnyDepth) {  // C3
+  ThreadPool pool({.max_running = 1});
+  std::function<void(int, Event&)> nest = [&](int depth, Event& done) {
+    if (depth > 0) {
+      Event inner;
+      pool.Post([&, depth] { nest(depth - 1, inner); });
+      EXPECT_TRUE(pool.Await(inner));
+    }
+    done.Set();
+  };
+  Event all;
+  pool.Post([&] { nest(200, all); });
+  EXPECT_TRUE(pool.Await(all));
+}
+
+TEST(ThreadPool, AwaitOutsideThePoolIsAPlainWait) {
+  ThreadPool pool({.max_running = 1});
+  Event event;
+  EXPECT_FALSE(pool.Await(event, std::chrono::milliseconds(1)));
+  pool.Post([&] { event.Set(); });
+  EXPECT_TRUE(pool.Await(event));
+}
+
+TEST(ThreadPool, EachThreadStartsAndStopsByTheCallbacks) {
+  std::mutex mutex;
+  std::multiset<std::thread::id> started, stopped;
+  {
+    ThreadPool pool({.max_running = 4,
+                     .thread_start = [&] {
+                       std::lock_guard lock(mutex);
+                       started.insert(std::this_thread::get_id());
+                     },
+                     .thread_stop = [&] {
+                       std::lock_guard lock(mutex);
+                       stopped.insert(std::this_thread::get_id());
+                     }});
+    for (int i = 0; i < 100; ++i) pool.Post([] {});
+  }
+  EXPECT_EQ(started, stopped);
+  EXPECT_FALSE(started.empty());
+}
+
+TEST(ThreadPool, IdleThreadsLeaveButOne) {
+  std::atomic<int> alive{0};
+  Event last_but_one_left;
+  ThreadPool pool({.max_running = 4,
+                   .idle_before_exit = std::chrono::milliseconds(20),
+                   .thread_start = [&] { ++alive; },
+                   .thread_stop =
+                       [&] {
+                         if (--alive == 1) last_but_one_left.Set();
+                       }});
+  std::vector<std::unique_ptr<Event>> gates;
+  for (int i = 0; i < 4; ++i) gates.push_back(std::make_unique<Event>());
+  Event all_in;
+  std::atomic<int> in{0};
+  for (int i = 0; i < 4; ++i) {
+    pool.Post([&, i] {
+      if (++in == 4) all_in.Set();
+      gates[i]->Wait();
+    });
+  }
+  all_in.Wait();
+  for (auto& gate : gates) gate->Set();
+  EXPECT_TRUE(last_but_one_left.Wait(std::chrono::seconds(20)));
+  EXPECT_EQ(alive, 1);
+}
+
+TEST(ThreadPool, ATaskIsDestroyedBeforeTheNextAndWithNoLockHeld) {
+  ThreadPool pool({.max_running = 1});
+  struct PostsWhenDestroyed {
+    ThreadPool& pool;
+    Event& event;
+    ~PostsWhenDestroyed() {
+      pool.Post([&event = event] { event.Set(); });
+    }
+  };
+  Event event;
+  pool.Post([guard = std::make_unique<PostsWhenDestroyed>(pool, event)] {});
+  EXPECT_TRUE(event.Wait(std::chrono::seconds(20)));
+}
+
+}  // namespace
+}  // namespace gradwire

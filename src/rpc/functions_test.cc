@@ -1,0 +1,72 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "rpc/function_entry.h"
+
+namespace gradwire {
+namespace {
+
+void Ignore(const std::shared_ptr<IncomingCall>&) {}
+
+TEST(Functions, FindsWhatWasAddedAndNothingElse) {
+  Functions functions;
+  functions.AddHandler("a", Ignore, {.is_short = true});
+  ASSERT_NE(functions.Find("a"), nullptr);
+  EXPECT_TRUE(functions.Find("a")->is_short);
+  EXPECT_EQ(functions.Find("b"), nullptr);
+}
+
+TEST(Functions, RefusesANameThatIsTaken) {
+  Functions functions;
+  functions.Add("square", [](double x) { return x * x; });
+  try {
+    functions.Add("square", [](double x) { return x; });
+    FAIL() << "a second function took the name";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalid);
+    EXPECT_NE(std::string(error.what()).find("square"), std::string::npos);
+  }
+  EXPECT_THROW(functions.AddHandler("", Ignore), Error);
+}
+
+TEST(Functions, AFamilyServesEveryNameWithItsPrefixButNotThoseOfOthers) {
+  Functions functions;
+  functions.AddFamily("aten.", Ignore, {.is_short = true});
+  functions.AddHandler("aten.own", Ignore);
+  EXPECT_EQ(functions.Find("aten.add"), functions.Find("aten.add"));
+  EXPECT_NE(functions.Find("aten.add"), functions.Find("aten.mul"));
+  EXPECT_FALSE(functions.Find("aten.own")->is_short);
+  EXPECT_EQ(functions.Find("ate"), nullptr);
+}
+
+TEST(Functions, NamesThatAPeerMakesUpDoNotGrowTheTable) {
+  Functions functions;
+  functions.AddFamily("aten.", Ignore);
+  for (int i = 0; i < 5000; ++i) ASSERT_NE(functions.Find("aten." + std::to_string(i)), nullptr);
+  EXPECT_NE(functions.Find("aten.4999"), functions.Find("aten.4999")) << "beyond the bound entries are not kept";
+  EXPECT_EQ(functions.Find("aten.0"), functions.Find("aten.0"));
+}
+
+TEST(O2, AFunctionThatIsSlowInARowLosesItsShortFlag) {
+  Functions functions;
+  functions.AddHandler("slow", Ignore, {.is_short = true});
+  functions.AddHandler("ordered", Ignore, {.is_ordered = true});
+  const auto slow = functions.Find("slow");
+  const std::chrono::milliseconds long_run(5);
+  const std::chrono::microseconds short_run(5);
+  slow->NoteInlineRun(long_run);
+  slow->NoteInlineRun(long_run);
+  slow->NoteInlineRun(short_run);
+  slow->NoteInlineRun(long_run);
+  EXPECT_TRUE(slow->is_short) << "one slow run now and then is the machine's fault";
+  slow->NoteInlineRun(long_run);
+  slow->NoteInlineRun(long_run);
+  EXPECT_FALSE(slow->is_short);
+  const auto ordered = functions.Find("ordered");
+  for (int i = 0; i < 10; ++i) ordered->NoteInlineRun(long_run);
+  EXPECT_TRUE(ordered->is_short) << "a step that must happen in header order never leaves it";
+}
+
+}  // namespace
+}  // namespace gradwire
