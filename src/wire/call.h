@@ -96,6 +96,10 @@ Request DecodeRequest(std::string_view body, size_t max_bulk, std::vector<BulkTa
 Reply DecodeReply(std::string_view body, size_t max_bulk, std::vector<BulkTarget>& targets);
 Cancel DecodeCancel(std::string_view body);
 
+// For the receiver, once all bytes of the storages are there, before anybody uses the tensors and not under a role: looks
+// at what could not be looked at earlier, the indices of sparse tensors. Throws Error(kInvalid). Cheap without such.
+void CheckArrived(const Payload& payload);
+
 // Body of a kBulk frame: which piece of which storage of which message it is.
 struct BulkPiece {
   uint64_t message_number = 0;

@@ -1,0 +1,150 @@
+#include "wire/call.h"
+
+#include <ATen/ops/arange.h>
+#include <gtest/gtest.h>
+
+#include "wire/frame.h"
+
+namespace gradwire::wire {
+namespace {
+
+std::string_view Body(const EncodedMessage& message) {
+  return std::string_view(message.bytes).substr(FrameHeader::kSize);
+}
+
+Request FullRequest() {
+  Request request{.call_id = 7, .function = "aten.add", .time_left_us = 1500};
+  request.extensions = {{.tag = 1, .bytes = "context"}, {.tag = Extension::kRequired | 9, .bytes = ""}};
+  request.args.bytes = "T";
+  request.args.tensors = {at::arange(3)};
+  request.keep_as = KeepAs{.rref = {{1, 11}, 5}, .fork = {{1, 11}, 6}};
+  request.references = {{.owner = {2, 22}, .rref = {{3, 33}, 8}, .fork = ForkId{{1, 11}, 9}, .type_name = "Net"},
+                        {.owner = {0, 1}, .rref = {{0, 1}, 2}, .fork = std::nullopt, .type_name = ""}};
+  return request;
+}
+
+TEST(Call, ARequestComesBackWhole) {
+  const Request sent = FullRequest();
+  EncodedMessage message = Encode(sent);
+  AppendTail(sent, message);
+  std::vector<BulkTarget> targets;
+  const Request got = DecodeRequest(Body(message), 0, targets);
+  EXPECT_TRUE(targets.empty());
+  EXPECT_EQ(got.call_id, 7u);
+  EXPECT_EQ(got.function, "aten.add");
+  EXPECT_EQ(got.time_left_us, 1500);
+  ASSERT_EQ(got.extensions.size(), 2u);
+  EXPECT_EQ(got.extensions[0].tag, 1);
+  EXPECT_EQ(got.extensions[0].bytes, "context");
+  EXPECT_EQ(got.extensions[1].tag, 0x8009);
+  EXPECT_EQ(got.args.bytes, "T");
+  ASSERT_EQ(got.args.tensors.size(), 1u);
+  EXPECT_TRUE(got.args.tensors[0].equal(sent.args.tensors[0]));
+  ASSERT_TRUE(got.keep_as);
+  EXPECT_EQ(got.keep_as->rref, sent.keep_as->rref);
+  EXPECT_EQ(got.keep_as->fork, sent.keep_as->fork);
+  ASSERT_EQ(got.references.size(), 2u);
+  EXPECT_EQ(got.references[0].owner, sent.references[0].owner);
+  EXPECT_EQ(got.references[0].rref, sent.references[0].rref);
+  EXPECT_EQ(got.references[0].fork, sent.references[0].fork);
+  EXPECT_EQ(got.references[0].type_name, "Net");
+  EXPECT_FALSE(got.references[1].fork);
+}
+
+TEST(Call, AReplyCarriesAValueOrAFailure) {
+  Reply sent{.call_id = 9};
+  sent.value.bytes = "N";
+  EncodedMessage message = Encode(sent);
+  AppendTail(sent, message);
+  std::vector<BulkTarget> targets;
+  EXPECT_EQ(DecodeReply(Body(message), 0, targets).value.bytes, "N");
+
+  sent = {.call_id = 10};
+  sent.failure = Failure{.code = ErrorCode::kRemote,
+                         .text = "it failed",
+                         .worker = "w1",
+                         .type_name = "ValueError",
+                         .traceback = "line 1",
+                         .pickled = std::string("\x80\x00", 2)};
+  message = Encode(sent);
+  AppendTail(sent, message);
+  const Reply got = DecodeReply(Body(message), 0, targets);
+  ASSERT_TRUE(got.failure);  // C5: the same in memory and on the wire
+  EXPECT_EQ(got.failure->code, ErrorCode::kRemote);
+  EXPECT_EQ(got.failure->text, "it failed");
+  EXPECT_EQ(got.failure->worker, "w1");
+  EXPECT_EQ(got.failure->type_name, "ValueError");
+  EXPECT_EQ(got.failure->traceback, "line 1");
+  EXPECT_EQ(got.failure->pickled, sent.failure->pickled);
+}
+
+TEST(Call, EveryErrorCodeTravelsAndOthersDoNot) {
+  for (int code = 0; code < 256; ++code) {
+    Reply sent{.call_id = 1, .failure = Failure{.code = static_cast<ErrorCode>(code), .text = "x"}};
+    EncodedMessage message = Encode(sent);
+    AppendTail(sent, message);
+    std::vector<BulkTarget> targets;
+    if (ErrorCodeName(static_cast<ErrorCode>(code)) != "Unknown") {
+      EXPECT_EQ(DecodeReply(Body(message), 0, targets).failure->code, static_cast<ErrorCode>(code));
+    } else {
+      EXPECT_THROW(DecodeReply(Body(message), 0, targets), Error);
+    }
+  }
+}
+
+TEST(Call, CancelPieceAndHelloComeBack) {
+  EXPECT_EQ(DecodeCancel(Body(Encode(Cancel{.call_id = 77}))).call_id, 77u);
+  const BulkPiece piece = DecodeBulkPiece(Encode(BulkPiece{.message_number = 5, .storage = 6, .offset = 1ull << 40}));
+  EXPECT_EQ(piece.message_number, 5u);
+  EXPECT_EQ(piece.storage, 6u);
+  EXPECT_EQ(piece.offset, 1ull << 40);
+  const Hello hello =
+      DecodeHello(Encode(Hello{.job_key = "secret", .from = {1, 2}, .from_name = "worker1", .to = {3, 4}}));
+  EXPECT_EQ(hello.job_key, "secret");
+  EXPECT_EQ(hello.from, (WorkerId{1, 2}));
+  EXPECT_EQ(hello.from_name, "worker1");
+  EXPECT_EQ(hello.to, (WorkerId{3, 4}));
+}
+
+TEST(Call, AHelloOfAnotherProtocolOrVersionIsRefusedByName) {
+  const auto text = [](Hello hello) -> std::string {
+    try {
+      DecodeHello(Encode(hello));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalid);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(text(Hello{.magic = 0x20544547}).find("does not speak this protocol"), std::string::npos);
+  EXPECT_NE(text(Hello{.version = 2}).find("version 2"), std::string::npos);
+}
+
+TEST(Call, WhatIsTooLongForItsFieldIsRefusedBeforeItIsSent) {
+  EXPECT_THROW(Encode(Request{.function = std::string(65536, 'f')}), Error);
+}
+
+TEST(Call, LargeTensorsAreAnnouncedAndFilledLater) {
+  const at::Tensor large = at::arange(10000);
+  Request sent{.call_id = 1, .function = "f"};
+  sent.args.tensors = {large};
+  EncodedMessage message = Encode(sent);
+  AppendTail(sent, message);
+  EXPECT_LT(message.bytes.size(), 200u);
+  ASSERT_EQ(message.bulk.size(), 1u);
+  EXPECT_EQ(message.bulk[0].size, 80000u);
+  EXPECT_EQ(static_cast<const void*>(message.bulk[0].data), large.const_data_ptr());  // by reference
+
+  std::vector<BulkTarget> targets;
+  const Request got = DecodeRequest(Body(message), 80000, targets);
+  ASSERT_EQ(targets.size(), 1u);
+  ASSERT_EQ(targets[0].size, 80000u);
+  std::copy_n(message.bulk[0].data, targets[0].size, targets[0].data);
+  EXPECT_TRUE(got.args.tensors[0].equal(large));
+
+  targets.clear();
+  EXPECT_THROW(DecodeRequest(Body(message), 79999, targets), Error);
+}
+
+}  // namespace
+}  // namespace gradwire::wire
