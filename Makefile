@@ -1,0 +1,55 @@
+# What a person runs here. CONTRIBUTING.md explains the targets; the build itself is CMake's.
+.PHONY: demo test test-asan test-tsan bench format clean system-packages
+.SILENT:
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+SYSTEM_PACKAGES = tools/system_packages.sh
+
+# What pip installs stands in pyproject.toml, and is installed again when that changes.
+READY = .venv/.ready
+REQUIREMENTS = import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  print(*p["dependencies"], *sum(p["optional-dependencies"].values(), []), sep="\n")
+IN_VENV = . .venv/bin/activate &&
+BUILT_PACKAGE = PYTHONPATH=$(CURDIR)/build/release/python
+
+demo: build-release-gradwire_package
+	mkdir -p build/demo
+	$(IN_VENV) $(BUILT_PACKAGE) OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 3 \
+	  examples/parameter_server.py --plot build/demo/training.png
+
+test: system-packages build-release-all
+	$(IN_VENV) python tools/tidy.py
+	$(IN_VENV) ruff check -q . && ruff format -q --check . && echo "ruff: clean"
+	$(IN_VENV) ctest --preset release
+	$(IN_VENV) MYPYPATH=python mypy python/gradwire
+	$(IN_VENV) $(BUILT_PACKAGE) pytest tests/python
+
+test-asan test-tsan: test-%: system-packages build-%-all
+	$(IN_VENV) ctest --preset $*
+
+bench: build-release-all
+	$(IN_VENV) $(BUILT_PACKAGE) python benchmarks/add.py
+
+format: $(READY)
+	git ls-files '*.cc' '*.h' | xargs clang-format -i
+	$(IN_VENV) ruff format . && ruff check --fix .
+
+clean:
+	rm -rf build
+
+# build-<preset>-<CMake target>
+build-%: $(READY)
+	$(IN_VENV) tools/build.sh $(firstword $(subst -, ,$*)) $(lastword $(subst -, ,$*)) $(JOBS)
+
+system-packages:
+	$(SYSTEM_PACKAGES) tests
+
+$(READY): pyproject.toml
+	$(SYSTEM_PACKAGES)
+	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	echo "installing Python packages into .venv"
+	.venv/bin/python -c '$(REQUIREMENTS)' > .venv/requirements.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/requirements.txt
+	touch $@
