@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "gradwire/wait_hook.h"
+
 namespace gradwire {
 
 struct ThreadPool::State : std::enable_shared_from_this<State> {
@@ -55,7 +57,23 @@ struct ThreadPool::State : std::enable_shared_from_this<State> {
 
 namespace {
 thread_local const void* current_pool = nullptr;
+
+constexpr std::chrono::milliseconds kHookPause{100};
+
+// On a thread of the program: its hook is called between slices of the wait.
+bool WaitOutside(Event& event, std::optional<Duration> limit) {
+  const WaitHook::Hook hook = WaitHook::current();
+  if (!hook) return event.Wait(limit);
+  const TimePoint end = limit ? std::chrono::steady_clock::now() + *limit : TimePoint::max();
+  for (;;) {
+    Duration slice = kHookPause;
+    if (limit) slice = std::min(slice, end - std::chrono::steady_clock::now());
+    if (event.Wait(slice)) return true;
+    if (limit && std::chrono::steady_clock::now() >= end) return false;
+    hook();
+  }
 }
+}  // namespace
 
 // False: the thread ends.
 bool ThreadPool::State::NextTask(std::unique_lock<std::mutex>& lock, Task& task) {
@@ -119,7 +137,7 @@ void ThreadPool::Post(Task task) {
 
 bool ThreadPool::Await(Event& event, std::optional<Duration> limit) {
   if (event.is_set()) return true;
-  if (current_pool != state_.get()) return event.Wait(limit);
+  if (current_pool != state_.get()) return WaitOutside(event, limit);
   {
     std::lock_guard lock(state_->mutex);
     ++state_->awaiting;
