@@ -58,6 +58,7 @@ Outcome Rpc::Impl::Open(PendingCall& pending) {
       for (const auto& interceptor : options_.interceptors) interceptor->OnNoReply(*pending.no_reply, pending.state);
       return std::move(*pending.no_reply);
     }
+    wire::CheckArrived(pending.reply.value);
     const auto& all = options_.interceptors;
     for (auto it = all.rbegin(); it != all.rend(); ++it) (*it)->OnReplyReceived(pending.reply, pending.state);
   } catch (const Error& error) {

@@ -1,12 +1,9 @@
 // References: the RRef layer of one worker. Tables, handles, and the functions and hooks that join them to calls.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
+#include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "gradwire/rref.h"
@@ -17,12 +14,12 @@ namespace gradwire::rref {
 class References {
  public:
   // Registers the `rref.*` functions. Attach() before the first call.
-  explicit References(rpc::Peer self, Functions& internal_functions);
+  References(rpc::Peer self, Functions& internal_functions);
   ~References();
   References(const References&) = delete;
 
   std::shared_ptr<rpc::Interceptor> interceptor();
-  void Attach(rpc::Rpc* rpc);
+  void Attach(std::shared_ptr<rpc::Rpc> rpc);
 
   // A call whose result stays with its callee. Throws Error when it fails before the send step.
   std::shared_ptr<RRefHandle> Remote(const rpc::Peer& to, const std::string& function, Payload args,
@@ -34,12 +31,14 @@ class References {
   void DropAll();
   // Values of this worker that others still hold, each as one line.
   std::vector<std::string> Leaks() const;
+  // Every wait ends with `why` (C1), values are freed, and nothing is sent any more.
+  void Close(const Failure& why);
 
   struct Counts {
     size_t owned = 0;    // values here that others hold
     size_t forks = 0;    // held by others of values here
     size_t held = 0;     // forks held here of values elsewhere
-    size_t pending = 0;  // creations and fetches that wait
+    size_t pending = 0;  // creations, fetches and confirmations that wait
     size_t entries = 0;  // everything that the tables hold, tombstones included
   };
   Counts counts() const;

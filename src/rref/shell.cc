@@ -1,0 +1,219 @@
+#include "rref/shell.h"
+
+#include <utility>
+
+#include "rref/handle.h"
+#include "rref/messages.h"
+
+namespace gradwire::rref {
+
+std::shared_ptr<rpc::Rpc> References::Impl::rpc_or_null() const {
+  std::lock_guard lock(mutex_);
+  return rpc_;
+}
+
+std::shared_ptr<rpc::Rpc> References::Impl::rpc() const {
+  auto rpc = rpc_or_null();
+  if (!rpc) throw Error(ErrorCode::kInvalid, "the worker '" + self_.name + "' of this RRef has shut down");
+  return rpc;
+}
+
+void References::Impl::SetRpc(std::shared_ptr<rpc::Rpc> rpc) {
+  std::lock_guard lock(mutex_);
+  rpc_.swap(rpc);
+}
+
+void References::Impl::Fetch(RRefId rref, FetchAnswer answer) {
+  const Waiter waiter = NewWaiter();
+  {
+    std::lock_guard lock(mutex_);
+    fetches_.emplace(waiter, std::move(answer));
+  }
+  StepOwner([&](OwnerTable& table) { return table.Fetch(rref, waiter); });
+}
+
+void References::Impl::ConfirmHere(RRefId rref, ForkId fork, ConfirmAnswer answer) {
+  const Waiter waiter = NewWaiter();
+  {
+    std::lock_guard lock(mutex_);
+    confirms_.emplace(waiter, std::move(answer));
+  }
+  StepOwner([&](OwnerTable& table) { return table.Confirm(rref, fork, waiter); });
+}
+
+void References::Impl::ConfirmThere(ForkId fork, ConfirmAnswer answer) {
+  const Waiter waiter = NewWaiter();
+  {
+    std::lock_guard lock(mutex_);
+    confirms_.emplace(waiter, std::move(answer));
+  }
+  StepUser([&](UserTable& table) { return table.Confirm(fork, waiter); });
+}
+
+void References::Impl::Tell(WorkerId owner, const char* function, RRefId rref, ForkId fork, WorkerId holder) {
+  if (const auto rpc = rpc_or_null()) rpc->Notify(owner, function, EncodeIds(rref, fork, holder));
+}
+
+void References::Impl::Answer(const AnswerConfirm& confirm) {
+  ConfirmAnswer answer;
+  {
+    std::lock_guard lock(mutex_);
+    auto it = confirms_.find(confirm.waiter);
+    if (it == confirms_.end()) return;
+    answer = std::move(it->second);
+    confirms_.erase(it);
+  }
+  answer(confirm.failure);
+}
+
+void References::Impl::Perform(OwnerTable::Actions actions) {
+  for (OwnerTable::Action& action : actions) {
+    if (auto* free = std::get_if<Free>(&action)) {
+      // A user's value: not destroyed under a role, nor on a thread that only wanted to let go of a handle (O2).
+      if (const auto rpc = rpc_or_null()) rpc->executor()->Post([value = std::move(free->value)] {});
+    } else if (auto* fetch = std::get_if<AnswerFetch>(&action)) {
+      FetchAnswer answer;
+      {
+        std::lock_guard lock(mutex_);
+        auto it = fetches_.find(fetch->waiter);
+        if (it == fetches_.end()) continue;
+        answer = std::move(it->second);
+        fetches_.erase(it);
+      }
+      answer(fetch->result);
+    } else {
+      Answer(std::get<AnswerConfirm>(action));
+    }
+  }
+}
+
+void References::Impl::Perform(UserTable::Actions actions) {
+  for (UserTable::Action& action : actions) {
+    if (const auto* drop = std::get_if<SendDropFork>(&action)) {
+      Tell(drop->owner, kDropFunction, drop->rref, drop->fork, self_.id);
+    } else if (const auto* ask = std::get_if<SendConfirm>(&action)) {
+      AskOwner(*ask);
+    } else {
+      Answer(std::get<AnswerConfirm>(action));
+    }
+  }
+}
+
+void References::Impl::AskOwner(const SendConfirm& ask) {
+  const auto replied = [self = shared_from_this(), fork = ask.fork](const std::shared_ptr<const Failure>& failure) {
+    self->StepUser([&](UserTable& table) { return table.ConfirmReplied(fork, failure); });
+  };
+  const auto rpc = rpc_or_null();
+  if (!rpc) {
+    return replied(std::make_shared<const Failure>(
+        Failure{.code = ErrorCode::kInvalid, .text = "the worker '" + self_.name + "' has shut down"}));
+  }
+  rpc::Call call;
+  call.to = ask.owner;
+  call.function = kConfirmFunction;
+  call.args = EncodeIds(ask.rref, ask.fork, self_.id);
+  call.short_completion = true;
+  rpc->Send(std::move(call), [replied](Outcome outcome) {
+    replied(outcome.ok() ? nullptr : std::make_shared<const Failure>(outcome.failure()));
+  });
+}
+
+std::vector<std::shared_ptr<Reference>> References::Impl::Receive(const std::vector<wire::ReferenceRecord>& records,
+                                                                  WorkerId from) {
+  std::vector<std::shared_ptr<Reference>> references;
+  for (const wire::ReferenceRecord& record : records) {
+    std::shared_ptr<Handle> handle;
+    if (record.owner == self_.id) {
+      const Standing standing = StepOwner([&](OwnerTable& table) { return table.Hold(record.rref); });
+      handle = std::make_shared<OwnedHandle>(shared_from_this(), record.type_name, record.rref,
+                                             standing == Standing::kNoLonger);
+    } else {
+      const std::optional<rpc::Member> owner = rpc()->members().Find(record.owner);
+      if (!owner) throw Error(ErrorCode::kInvalid, "a reference whose owner is not in this group");
+      if (!record.fork) {
+        handle = std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner->peer);
+        handle->Drop();  // its sender had none to give any more: each use says so
+      } else {
+        const bool fresh = StepUser(
+            [&](UserTable& table) { return table.Received(record.rref, *record.fork, record.owner, from); });
+        if (!fresh) throw Error(ErrorCode::kInvalid, "a fork that is here already");
+        handle = std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner->peer, record.rref,
+                                              *record.fork);
+      }
+    }
+    Register(handle);
+    references.push_back(std::move(handle));
+  }
+  return references;
+}
+
+std::vector<wire::ReferenceRecord> References::Impl::Share(const std::vector<std::shared_ptr<Reference>>& references,
+                                                           WorkerId to) {
+  std::vector<wire::ReferenceRecord> records;
+  for (const auto& reference : references) records.push_back(static_cast<Handle&>(*reference).Share(to));
+  return records;
+}
+
+void References::Impl::Register(const std::shared_ptr<Handle>& handle) {
+  std::lock_guard lock(mutex_);
+  handles_.emplace(handle.get(), handle);
+}
+
+std::vector<std::shared_ptr<Handle>> References::Impl::LiveHandles() {
+  std::vector<std::shared_ptr<Handle>> live;
+  std::lock_guard lock(mutex_);
+  for (const auto& [raw, weak] : handles_) {
+    if (auto handle = weak.lock()) live.push_back(std::move(handle));
+  }
+  return live;
+}
+
+void References::Impl::RegisterFunctions(Functions& functions) {
+  const FunctionOptions ordered{.is_ordered = true};
+  functions.AddHandler(
+      kAddFunction,
+      [this](const std::shared_ptr<IncomingCall>& call) {
+        const Ids ids = DecodeIds(call->args());
+        StepOwner([&](OwnerTable& table) { return table.AddFork(ids.rref, ids.fork, ids.holder); });
+        call->Reply({});
+      },
+      ordered);
+  functions.AddHandler(
+      kDropFunction,
+      [this](const std::shared_ptr<IncomingCall>& call) {
+        const Ids ids = DecodeIds(call->args());
+        StepOwner([&](OwnerTable& table) { return table.DropFork(ids.rref, ids.fork); });
+        call->Reply({});
+      },
+      ordered);
+  functions.AddHandler(
+      kConfirmFunction,
+      [this](const std::shared_ptr<IncomingCall>& call) {
+        const Ids ids = DecodeIds(call->args());
+        ConfirmHere(ids.rref, ids.fork, [call](const std::shared_ptr<const Failure>& failure) {
+          failure ? call->Fail(*failure) : call->Reply({});
+        });
+      },
+      ordered);
+  functions.AddHandler(
+      kFetchFunction,
+      [this](const std::shared_ptr<IncomingCall>& call) {
+        const auto executor = rpc()->executor();
+        Fetch(DecodeIds(call->args()).rref, [call, executor](const Result& result) {
+          // Encoding may take the GIL and run a user's code (O2).
+          executor->Post([call, result] {
+            if (result.failure) return call->Fail(*result.failure);
+            call->Reply(static_cast<const Kept&>(*result.value).payload);
+          });
+        });
+      },
+      ordered);
+}
+
+void References::Impl::Close(const Failure& why) {
+  const auto shared = std::make_shared<const Failure>(why);
+  StepOwner([&](OwnerTable& table) { return table.Close(shared); });
+  SetRpc(nullptr);
+}
+
+}  // namespace gradwire::rref
