@@ -15,9 +15,7 @@ IN_VENV = . .venv/bin/activate &&
 BUILT_PACKAGE = PYTHONPATH=$(CURDIR)/build/release/python
 
 demo: build-release-gradwire_package
-	mkdir -p build/demo
-	$(IN_VENV) $(BUILT_PACKAGE) OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 3 \
-	  examples/parameter_server.py --plot build/demo/training.png
+	$(IN_VENV) $(BUILT_PACKAGE) OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 3 examples/parameter_server.py
 
 test: system-packages build-release-all
 	$(IN_VENV) python tools/tidy.py
