@@ -70,6 +70,9 @@ using Handler = std::function<void(const std::shared_ptr<IncomingCall>&)>;
 struct FunctionOptions {
   // May run under the read role, in header order: takes microseconds, waits for nothing, runs no user's code (O2).
   bool is_short = false;
+  // Of a short function, asked for each call with the function's name and arguments: false sends this one to the pool.
+  // Under the read role.
+  std::function<bool(const std::string& function, const Payload& args)> is_short_for;
   // Short, and never anything else: a step of a table that must happen in header order. Others lose the flag when they
   // turn out slow.
   bool is_ordered = false;

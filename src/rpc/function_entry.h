@@ -11,12 +11,17 @@ namespace gradwire {
 struct Functions::Entry {
   Entry(Handler handler, FunctionOptions options)
       : handler(std::move(handler)), is_internal(options.is_internal), is_ordered(options.is_ordered),
-        is_short(options.is_short || options.is_ordered) {}
+        is_short(options.is_short || options.is_ordered), is_short_for_(std::move(options.is_short_for)) {}
 
   const Handler handler;
   const bool is_internal;
   const bool is_ordered;
   std::atomic<bool> is_short;
+
+  // Whether a call of `name` with `args` runs under the read role.
+  bool RunsInline(const std::string& name, const Payload& args) const {
+    return is_short.load(std::memory_order_relaxed) && (!is_short_for_ || is_short_for_(name, args));
+  }
 
   // What turns out slow loses the flag (O2). One slow run may be the machine's fault, several in a row are not.
   void NoteInlineRun(std::chrono::steady_clock::duration took) {
@@ -28,6 +33,7 @@ struct Functions::Entry {
   }
 
  private:
+  const std::function<bool(const std::string&, const Payload&)> is_short_for_;
   std::atomic<int> slow_in_a_row_{0};
 };
 

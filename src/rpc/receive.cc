@@ -18,7 +18,7 @@ Task Rpc::Impl::OnRequest(const std::shared_ptr<Session>& session, wire::Request
 
 void Rpc::Impl::Dispatch(std::shared_ptr<ServedCallImpl> call) {
   const auto& entry = call->entry();
-  if (entry && entry->is_short.load(std::memory_order_relaxed)) {
+  if (entry && entry->RunsInline(call->function(), call->args())) {
     const auto begin = std::chrono::steady_clock::now();
     call->Run();
     entry->NoteInlineRun(std::chrono::steady_clock::now() - begin);
