@@ -61,7 +61,7 @@ class Rpc::Impl final : public SessionHost,
   void TryAddress(const std::shared_ptr<Session>& session, const std::vector<std::string>& addresses, size_t index,
                   const std::string& failures);
   std::string stop_reason() const;
-  // How long the caller waits (0: for ever), and what of it travels (C2).
+  // How long the caller waits (0: for ever, negative: its time is over), and what of it travels (C2).
   std::chrono::microseconds TimeLimit(const CallOptions& options, wire::Request& request);
   // Puts the call into the table and arms its timer.
   void Await(const std::shared_ptr<PendingCall>& pending, std::chrono::microseconds limit);

@@ -21,9 +21,8 @@ std::chrono::microseconds Rpc::Impl::TimeLimit(const CallOptions& options, wire:
   const bool escapes = written && limit.count() == 0;
   microseconds travels = written ? limit : microseconds(0);
   if (const std::optional<TimePoint> deadline = CurrentDeadline(); deadline && !escapes) {
-    // At least something: what is over already must still end as a call does, by its timer.
-    const microseconds left =
-        std::max(microseconds(1), std::chrono::duration_cast<microseconds>(*deadline - clock().Now()));
+    const auto left = std::chrono::duration_cast<microseconds>(*deadline - clock().Now());
+    if (left.count() <= 0) return microseconds(-1);
     limit = limit.count() == 0 ? left : std::min(limit, left);
     travels = limit;
   }
@@ -61,6 +60,11 @@ void Rpc::Impl::Send(Call call, const std::shared_ptr<PendingCall>& pending) {
   pending->internal = call.internal;
   pending->state = std::move(call.state);
 
+  if (limit.count() < 0) {
+    return EndWithout(pending, {.code = ErrorCode::kTimedOut,
+                                .text = "RPC ran for more than its deadline allows: the call of '" + request.function +
+                                        "' on worker '" + to.name + "' was not sent"});
+  }
   OutgoingCall view{to, request, pending->state, call.keep_result};
   for (const auto& interceptor : options_.interceptors) interceptor->OnSend(view);
   wire::EncodedMessage message = wire::Encode(request);

@@ -1,0 +1,15 @@
+#include "rref/owner_table.h"
+
+#include "rref/owner_table_inl.h"
+
+namespace gradwire::rref {
+
+template class BasicOwnerTable<OwnerRules>;
+
+Failure Gone(RRefId rref) {
+  return {.code = ErrorCode::kInvalid,
+          .text = "The value of RRef " + ToString(rref) +
+                  " is no longer on its owner: the last reference to it was dropped before this use arrived."};
+}
+
+}  // namespace gradwire::rref

@@ -1,0 +1,196 @@
+// Calls between three workers in one thread: what order, time and the ends of sessions may do to them.
+#include <gtest/gtest.h>
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+
+#include "sim/cluster.h"
+
+namespace gradwire::sim {
+namespace {
+
+constexpr int kSeeds = 200;
+
+std::tuple<int64_t> Args(int64_t value) { return {value}; }
+
+TEST(Calls, ReturnWhatTheFunctionReturns) {
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    Cluster cluster(seed, 3);
+    for (size_t rank = 0; rank < 3; ++rank) {
+      cluster[rank].functions->Add("scale", [rank](at::Tensor x) { return x.mul(static_cast<int64_t>(rank + 1)); });
+    }
+    for (size_t from = 0; from < 3; ++from) {
+      for (size_t to = 0; to < 3; ++to) {
+        const auto y = cluster.Call<at::Tensor>(from, to, "scale", at::ones({3}));
+        ASSERT_TRUE(y.equal(at::full({3}, static_cast<double>(to + 1)))) << from << " to " << to;
+      }
+    }
+    for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(cluster.rpc(rank).counts().pending, 0u);
+  }
+}
+
+TEST(O1, OrderedFunctionsRunInTheOrderOfSending) {
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    Cluster cluster(seed, 2);
+    std::vector<int64_t> seen;
+    cluster[1].functions->AddHandler(
+        "note",
+        [&](const std::shared_ptr<IncomingCall>& call) {
+          seen.push_back(std::get<0>(DecodeValue<std::tuple<int64_t>>(call->args())));
+          call->Reply({});
+        },
+        {.is_ordered = true});
+    std::vector<int64_t> sent;
+    for (int64_t i = 0; i < 20; ++i) {
+      cluster.rpc(0).Notify(cluster.id(1), "note", EncodeValue(Args(i)));
+      sent.push_back(i);
+    }
+    cluster.scheduler().RunReady();
+    ASSERT_EQ(seen, sent) << "seed " << seed;
+  }
+}
+
+TEST(Calls, NestToAnyDepthInOneThread) {  // C3
+  Cluster cluster(7, 2);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    cluster[rank].functions->Add("bounce", [&cluster, rank](int64_t left) -> int64_t {
+      return left == 0 ? 0 : 1 + cluster.Call<int64_t>(rank, 1 - rank, "bounce", left - 1);
+    });
+  }
+  EXPECT_EQ(cluster.Call<int64_t>(0, 1, "bounce", int64_t{50}), 50);
+}
+
+TEST(C1, ACallThatIsNotAnsweredEndsByItsTimeout) {
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    Cluster cluster(seed, 2);
+    std::vector<std::shared_ptr<IncomingCall>> kept;
+    cluster[1].functions->AddHandler("keep",
+                                     [&](const std::shared_ptr<IncomingCall>& call) { kept.push_back(call); });
+    Outcome outcome = cluster.CallOutcome(0, 1, "keep", EncodeValue(Args(1)), {std::chrono::milliseconds(500)});
+    ASSERT_FALSE(outcome.ok());
+    EXPECT_EQ(outcome.failure().code, ErrorCode::kTimedOut);
+    EXPECT_NE(outcome.failure().text.find("worker1"), std::string::npos);
+    EXPECT_NE(outcome.failure().text.find("keep"), std::string::npos);
+    for (const auto& call : kept) call->Reply({});  // late: nobody is there, nothing happens
+    cluster.scheduler().RunReady();
+    EXPECT_EQ(cluster.rpc(0).counts().pending, 0u);
+  }
+}
+
+TEST(C2, AWrittenDeadlineTravelsAndAnExpiredCallIsNotStarted) {
+  Cluster cluster(3, 3);
+  bool started = false;
+  cluster[2].functions->Add("late", [&](int64_t) { started = true; });
+  cluster[1].functions->Add("relay", [&](int64_t value) {
+    cluster.scheduler().Advance(std::chrono::milliseconds(80));  // the handler takes its time
+    cluster.Call<bool>(1, 2, "late", value);
+  });
+  Outcome outcome = cluster.CallOutcome(0, 1, "relay", EncodeValue(Args(1)), {std::chrono::milliseconds(50)});
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_EQ(outcome.failure().code, ErrorCode::kTimedOut);
+  cluster.scheduler().Advance(std::chrono::seconds(1));
+  EXPECT_FALSE(started) << "the call inherited a deadline that was over";
+}
+
+TEST(C2, TheDefaultTimeoutDoesNotBindTheCallee) {
+  Cluster cluster(3, 3);
+  cluster.rpc(0).set_timeout(std::chrono::milliseconds(50));
+  bool started = false;
+  cluster[2].functions->Add("late", [&](int64_t) {
+    started = true;
+    return true;
+  });
+  cluster[1].functions->Add("relay", [&](int64_t value) {
+    cluster.scheduler().Advance(std::chrono::milliseconds(80));
+    return cluster.Call<bool>(1, 2, "late", value);
+  });
+  Outcome outcome = cluster.CallOutcome(0, 1, "relay", EncodeValue(Args(1)));
+  EXPECT_EQ(outcome.failure().code, ErrorCode::kTimedOut) << "the caller has given up";
+  cluster.scheduler().Advance(std::chrono::seconds(1));
+  EXPECT_TRUE(started) << "the callee has not";
+}
+
+TEST(C5, ErrorsCarryCodeTextTypeAndWorker) {
+  Cluster cluster(1, 2);
+  cluster[1].functions->Add("fail", [](int64_t) -> int64_t { throw std::out_of_range("no such row"); });
+  Outcome failed = cluster.CallOutcome(0, 1, "fail", EncodeValue(Args(1)));
+  EXPECT_EQ(failed.failure().code, ErrorCode::kRemote);
+  EXPECT_EQ(failed.failure().text, "no such row");
+  EXPECT_EQ(failed.failure().type_name, "std::out_of_range");
+  EXPECT_EQ(failed.failure().worker, "worker1");
+
+  Outcome unknown = cluster.CallOutcome(0, 1, "nothing", EncodeValue(Args(1)));
+  EXPECT_EQ(unknown.failure().code, ErrorCode::kUnknownFunction);
+  EXPECT_NE(unknown.failure().text.find("nothing"), std::string::npos);
+
+  Outcome wrong = cluster.CallOutcome(0, 1, "fail", EncodeValue(std::tuple<std::string>("x")));
+  EXPECT_EQ(wrong.failure().code, ErrorCode::kInvalid);
+}
+
+TEST(C5, ANestedFailureIsTheFunctionsOwnError) {
+  Cluster cluster(1, 2);
+  cluster[1].functions->Add("outer", [&](int64_t) -> int64_t {
+    throw Error(ErrorCode::kTimedOut, "an inner call took too long");
+  });
+  Outcome outcome = cluster.CallOutcome(0, 1, "outer", EncodeValue(Args(1)));
+  EXPECT_EQ(outcome.failure().code, ErrorCode::kRemote) << "this very call has not timed out";
+}
+
+TEST(O4, WhenASessionEndsItsCallsFailAndSayThatTheyMayHaveRun) {
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    Cluster cluster(seed, 3);
+    std::vector<std::shared_ptr<IncomingCall>> kept;
+    cluster[1].functions->AddHandler("keep",
+                                     [&](const std::shared_ptr<IncomingCall>& call) { kept.push_back(call); });
+    cluster[2].functions->Add("same", [](int64_t value) { return value; });
+    std::optional<Outcome> outcome;
+    rpc::Call call;
+    call.to = cluster.id(1);
+    call.function = "keep";
+    call.args = EncodeValue(Args(1));
+    cluster.rpc(0).Send(std::move(call), [&](Outcome o) { outcome.emplace(std::move(o)); });
+    cluster.scheduler().RunReady();
+    ASSERT_FALSE(outcome);
+    cluster.network().Cut(cluster[1].address);
+    cluster.scheduler().RunReady();
+    ASSERT_TRUE(outcome) << "seed " << seed;
+    EXPECT_EQ(outcome->failure().code, ErrorCode::kDisconnected);
+    EXPECT_NE(outcome->failure().text.find("worker1"), std::string::npos);
+    EXPECT_NE(outcome->failure().text.find("may have run"), std::string::npos);
+    EXPECT_EQ(cluster.Call<int64_t>(0, 2, "same", int64_t{5}), 5) << "another pair is not harmed";
+  }
+}
+
+TEST(C1, StoppingEndsEveryWait) {
+  Cluster cluster(5, 2);
+  std::vector<std::shared_ptr<IncomingCall>> kept;
+  cluster[1].functions->AddHandler("keep", [&](const std::shared_ptr<IncomingCall>& call) { kept.push_back(call); });
+  int ended = 0;
+  for (int i = 0; i < 5; ++i) {
+    rpc::Call call;
+    call.to = cluster.id(1);
+    call.function = "keep";
+    call.args = EncodeValue(Args(i));
+    call.options.timeout = std::chrono::milliseconds(0);
+    cluster.rpc(0).Send(std::move(call), [&](Outcome outcome) { ended += !outcome.ok(); });
+  }
+  cluster.rpc(0).Stop("the test stops it");
+  cluster.scheduler().RunReady();
+  EXPECT_EQ(ended, 5);
+  rpc::Call late;
+  late.to = cluster.id(1);
+  late.function = "keep";
+  EXPECT_THROW(cluster.rpc(0).SendAndWait(std::move(late)), Error);
+}
+
+TEST(O5, ACallThatFailsBeforeItsSendStepLeavesNothingBehind) {
+  Cluster cluster(5, 2);
+  rpc::Call call;
+  call.to = {9, 9};
+  call.function = "keep";
+  EXPECT_THROW(cluster.rpc(0).SendAndWait(std::move(call)), Error);
+  EXPECT_EQ(cluster.rpc(0).counts(), rpc::Rpc::Counts{});
+}
+
+}  // namespace
+}  // namespace gradwire::sim
