@@ -21,8 +21,8 @@ using Pairs = std::vector<std::pair<uint64_t, uint64_t>>;
 TEST(ByteRanges, NothingMakesNothing) { EXPECT_TRUE(JoinRanges({}).empty()); }
 
 TEST(ByteRanges, OverlapAndTouchJoinAndAGapSeparates) {
-  std::vector<ByteRange> ranges = {{&kStorageA, 100, 200}, {&kStorageA, 300, 400}, {&kStorageA, 200, 250},
-                                   {&kStorageA, 120, 130}};
+  std::vector<ByteRange> ranges = {
+      {&kStorageA, 100, 200}, {&kStorageA, 300, 400}, {&kStorageA, 200, 250}, {&kStorageA, 120, 130}};
   const RangeGroups groups = JoinRanges(ranges);
   EXPECT_EQ(Bounds(groups), (Pairs{{100, 250}, {300, 400}}));
   EXPECT_EQ(ranges[0].group, 0u);

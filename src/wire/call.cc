@@ -57,7 +57,8 @@ EncodedMessage EncodeWith(const Payload& payload, size_t fields_size, size_t inl
   AppendCounted32(out, payload.bytes, "a value");
   tensors.Write(out, message.bulk);
   if (out.size() + tail_size > std::numeric_limits<uint32_t>::max()) {
-    ThrowInvalid("a message of " + std::to_string(out.size()) + " bytes beside its large tensors is too long to travel");
+    ThrowInvalid("a message of " + std::to_string(out.size()) +
+                 " bytes beside its large tensors is too long to travel");
   }
   return message;
 }

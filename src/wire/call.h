@@ -83,10 +83,12 @@ EncodedMessage Encode(const Cancel& cancel);
 void AppendTail(const Request& request, EncodedMessage& message);
 void AppendTail(const Reply& reply, EncodedMessage& message);
 
-// Where the bytes of an announced storage go.
+// Where the bytes of an announced storage go. `keep` holds the memory until they have come: a message may announce a
+// storage that none of its tensors names.
 struct BulkTarget {
   std::byte* data = nullptr;
   size_t size = 0;
+  std::shared_ptr<const void> keep;
 };
 
 // `body` is what followed the frame header. Tensors are made at once, the memory of announced storages is allocated and
@@ -96,8 +98,8 @@ Request DecodeRequest(std::string_view body, size_t max_bulk, std::vector<BulkTa
 Reply DecodeReply(std::string_view body, size_t max_bulk, std::vector<BulkTarget>& targets);
 Cancel DecodeCancel(std::string_view body);
 
-// For the receiver, once all bytes of the storages are there, before anybody uses the tensors and not under a role: looks
-// at what could not be looked at earlier, the indices of sparse tensors. Throws Error(kInvalid). Cheap without such.
+// For the receiver, once all bytes of the storages are there and before anybody uses the tensors, not under a role:
+// looks at what could not be looked at earlier, the indices of sparse tensors. Throws Error(kInvalid). Cheap without.
 void CheckArrived(const Payload& payload);
 
 // Body of a kBulk frame: which piece of which storage of which message it is.

@@ -39,8 +39,8 @@ void Cursor::ExpectEnd() const {
 
 size_t Cursor::CheckCount(size_t count, size_t size_each) const {
   if (count > remaining() / size_each) {
-    ThrowInvalid("message announces " + std::to_string(count) + " entries but has only " +
-                 std::to_string(remaining()) + " bytes left");
+    ThrowInvalid("message announces " + std::to_string(count) + " entries but has only " + std::to_string(remaining()) +
+                 " bytes left");
   }
   return count;
 }

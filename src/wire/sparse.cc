@@ -110,7 +110,8 @@ void CheckCompressedIndices(const SparseParts& parts, int64_t plain_limit) {
   const int64_t count = parts.second.size(-1);
   const int64_t batches = parts.first.numel() / slots;
   for (int64_t batch = 0; batch < batches; ++batch, compressed += slots, plain += count) {
-    Require(compressed[0] == 0 && compressed[slots - 1] == count, "compressed indices run from 0 to the number of values");
+    Require(compressed[0] == 0 && compressed[slots - 1] == count,
+            "compressed indices run from 0 to the number of values");
     for (int64_t slot = 0; slot + 1 < slots; ++slot) {
       const int64_t begin = compressed[slot];
       const int64_t end = compressed[slot + 1];

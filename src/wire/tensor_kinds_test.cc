@@ -20,8 +20,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
 
+#include "wire/tensor_samples.h"
 #include "wire/tensor_table.h"
 
 namespace gradwire::wire {
@@ -120,81 +120,20 @@ TEST(TensorKinds, EveryDtype) {
   EXPECT_GE(count, 40);
 }
 
-struct Kind {
-  const char* name;
-  std::function<at::Tensor()> make;
-};
-
-at::Tensor Matrix() { return at::arange(24, at::kFloat).view({4, 6}).remainder(5); }
-
-const std::vector<Kind>& Kinds() {
-  static const std::vector<Kind> kinds = {
-      {"undefined", [] { return at::Tensor(); }},
-      {"scalar", [] { return at::ones({}); }},
-      {"empty", [] { return at::empty({0}); }},
-      {"empty, many dimensions", [] { return at::empty({3, 0, 7}).transpose(0, 2); }},
-      {"transposed", [] { return Matrix().t(); }},
-      {"every second", [] { return Matrix().slice(1, 1, 6, 2); }},
-      {"channels last", [] { return at::randn({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast); }},
-      {"expanded", [] { return at::ones({3, 1}).expand({3, 1000}); }},
-      {"overlapping", [] { return at::arange(10).unfold(0, 3, 1); }},
-      {"16 dimensions", [] { return at::ones(std::vector<int64_t>(16, 1)); }},
-      {"requires grad", [] { return at::randn({3}).set_requires_grad(true); }},
-      {"complex, requires grad", [] { return at::randn({3}, at::kComplexFloat).set_requires_grad(true); }},
-      {"conjugate", [] { return at::_conj(at::randn({3, 4}, at::kComplexDouble)); }},
-      {"negative", [] { return at::_neg_view(at::randn({3, 4})); }},
-      {"imaginary part of a conjugate", [] { return at::imag(at::_conj(at::randn({3, 4}, at::kComplexFloat))); }},
-      {"meta", [] { return at::empty({1 << 20, 1 << 20}, at::TensorOptions(at::kMeta).dtype(at::kHalf)); }},
-      {"meta view", [] { return at::empty({8, 8}, at::kMeta).slice(0, 2, 6).t().set_requires_grad(true); }},
-      {"per tensor", [] { return at::quantize_per_tensor(Matrix(), 0.1, 10, at::kQUInt8); }},
-      {"per tensor int32", [] { return at::quantize_per_tensor(Matrix(), 0.5, 0, at::kQInt32).t(); }},
-      {"per channel",
-       [] {
-         return at::quantize_per_channel(Matrix(), at::arange(1, 5, at::kDouble), at::arange(4), 0, at::kQInt8);
-       }},
-      {"per channel, float zero points",
-       [] {
-         return at::quantize_per_channel(Matrix(), at::arange(1, 5, at::kFloat), at::arange(4, at::kFloat), 0,
-                                         at::kQUInt8);
-       }},
-      {"per channel, 4 bits",
-       [] {
-         return at::quantize_per_channel(Matrix(), at::arange(1, 5, at::kFloat), at::arange(4, at::kFloat), 0,
-                                         at::kQUInt4x2);
-       }},
-      {"sparse", [] { return Matrix().to_sparse(); }},
-      {"sparse and dense dimensions", [] { return at::randn({3, 4, 5}).to_sparse(1).set_requires_grad(true); }},
-      {"sparse complex", [] { return at::randn({3, 4}, at::kComplexFloat).to_sparse(); }},
-      {"sparse, uncoalesced",
-       [] { return at::sparse_coo_tensor(at::tensor({3, 1, 3}, at::kLong).view({1, 3}), at::tensor({1., 2., 3.}), {5}); }},
-      {"sparse, empty", [] { return at::zeros({3, 4}).to_sparse(); }},
-      {"sparse, size 0", [] { return at::zeros({3, 0}).to_sparse(); }},
-      {"sparse scalar", [] { return at::ones({}).to_sparse(); }},
-      {"CSR", [] { return Matrix().to_sparse_csr(); }},
-      {"CSR, batched", [] { return at::ones({2, 3, 4}).to_sparse_csr().set_requires_grad(true); }},
-      {"CSR, dense dimension", [] { return at::randn({3, 4, 5}).to_sparse_csr(1); }},
-      {"CSC", [] { return Matrix().to_sparse_csc(); }},
-      {"BSR", [] { return Matrix().to_sparse_bsr({2, 3}); }},
-      {"BSC", [] { return Matrix().to_sparse_bsc({2, 2}); }},
-      {"CSR, empty", [] { return at::zeros({0, 3}).to_sparse_csr(); }},
-  };
-  return kinds;
-}
-
 TEST(TensorKinds, EveryLayout) {
-  for (const Kind& kind : Kinds()) {
-    SCOPED_TRACE(kind.name);
-    ExpectTravels(kind.make());
+  for (const TensorSample& sample : TensorSamples()) {
+    SCOPED_TRACE(sample.name);
+    ExpectTravels(sample.make());
   }
 }
 
 TEST(TensorKinds, AllInOneMessage) {
   std::vector<at::Tensor> tensors;
-  for (const Kind& kind : Kinds()) tensors.push_back(kind.make());
+  for (const TensorSample& sample : TensorSamples()) tensors.push_back(sample.make());
   const std::vector<at::Tensor> got = ThereAndBack(tensors, 64);
   ASSERT_EQ(got.size(), tensors.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    SCOPED_TRACE(Kinds()[i].name);
+    SCOPED_TRACE(TensorSamples()[i].name);
     ExpectSame(got[i], tensors[i]);
   }
 }
@@ -207,13 +146,13 @@ TEST(TensorKinds, SparseKeepsPartsAndFlag) {
   EXPECT_TRUE(uncoalesced._indices().equal(sent._indices()));
   EXPECT_TRUE(uncoalesced._values().equal(sent._values()));
   EXPECT_TRUE(ThereAndBack({sent.coalesce()}, kInlineLimit)[0].is_coalesced());
-  const at::Tensor csr = Matrix().to(at::kDouble).to_sparse_csr();
+  const at::Tensor csr = SampleMatrix().to(at::kDouble).to_sparse_csr();
   EXPECT_TRUE(ThereAndBack({csr}, 0)[0].crow_indices().equal(csr.crow_indices()));
 }
 
 TEST(TensorKinds, PerChannelKeepsItsQuantizer) {
   const at::Tensor sent =
-      at::quantize_per_channel(Matrix(), at::arange(1, 7, at::kDouble), at::arange(6), 1, at::kQInt8);
+      at::quantize_per_channel(SampleMatrix(), at::arange(1, 7, at::kDouble), at::arange(6), 1, at::kQInt8);
   const at::Tensor got = ThereAndBack({sent}, 0)[0];
   EXPECT_TRUE(got.q_per_channel_scales().equal(sent.q_per_channel_scales()));
   EXPECT_TRUE(got.q_per_channel_zero_points().equal(sent.q_per_channel_zero_points()));
@@ -249,9 +188,9 @@ void ExpectRefused(const at::Tensor& tensor, const std::string& part) {
 }
 
 TEST(TensorKinds, WhatCannotTravelSaysWhy) {
-  const at::Tensor elsewhere = at::detail::make_tensor<c10::TensorImpl>(
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(at::kFloat),
-      c10::Device(at::kPrivateUse1, 1));
+  const at::Tensor elsewhere =
+      at::detail::make_tensor<c10::TensorImpl>(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                               c10::scalarTypeToTypeMeta(at::kFloat), c10::Device(at::kPrivateUse1, 1));
   ExpectRefused(elsewhere, ":1 cannot travel without a device map; send tensor.cpu()");
   ExpectRefused(at::_nested_tensor_from_tensor_list({at::ones({2}), at::ones({3})}), "nested tensor");
   ExpectRefused(at::ones({4, 4}).to_mkldnn(), "layout Mkldnn");

@@ -5,6 +5,7 @@
 #include <c10/core/Storage.h>
 
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -52,11 +53,15 @@ class TableReader {
  private:
   void ReadStorage(std::vector<BulkTarget>& targets) {
     const auto size = in_.Get<uint64_t>();
+    if (size == 0) ThrowInvalid("storage without bytes");
     if (in_.Flag()) {
       if (size > max_bulk_ - bulk_) ThrowInvalid("message announces more than " + std::to_string(max_bulk_) + " bytes");
       bulk_ += size;
-      storages_.push_back(Allocate(size, c10::GetCPUAllocator()));
-      targets.push_back({.data = static_cast<std::byte*>(storages_.back().mutable_data()), .size = size});
+      c10::Storage storage = Allocate(size, c10::GetCPUAllocator());
+      targets.push_back({.data = static_cast<std::byte*>(storage.mutable_data()),
+                         .size = size,
+                         .keep = std::make_shared<c10::Storage>(storage)});
+      storages_.push_back(std::move(storage));
       return;
     }
     const std::string_view bytes = in_.Bytes(size);
@@ -69,9 +74,9 @@ class TableReader {
     switch (kind) {
       case TensorKind::kUndefined: return {};
       case TensorKind::kStrided:
-      case TensorKind::kMeta:
+      case TensorKind::kMeta: return ReadDense(kind, flag::kRequiresGrad | flag::kConj | flag::kNeg);
       case TensorKind::kPerTensor:
-      case TensorKind::kPerChannel: return ReadDense(kind);
+      case TensorKind::kPerChannel: return ReadDense(kind, 0);  // libtorch recurses without end on a negated one
       case TensorKind::kCoo:
       case TensorKind::kCsr:
       case TensorKind::kCsc:
@@ -87,7 +92,7 @@ class TableReader {
     return ReadDense(TensorKind::kStrided, allowed_flags);
   }
 
-  at::Tensor ReadDense(TensorKind kind, uint8_t allowed_flags = flag::kRequiresGrad | flag::kConj | flag::kNeg) {
+  at::Tensor ReadDense(TensorKind kind, uint8_t allowed_flags) {
     const auto flags = in_.Get<uint8_t>();
     const c10::ScalarType dtype = CheckDtype(in_.Get<uint8_t>());
     const auto dim = in_.Get<uint8_t>();
@@ -98,19 +103,19 @@ class TableReader {
     if ((flags & ~allowed_flags) != 0) ThrowInvalid("tensor with flags that it cannot have");
     if ((flags & flag::kConj) != 0 && !c10::isComplexType(dtype)) ThrowInvalid("conjugate of a real tensor");
     const bool quantized = kind == TensorKind::kPerTensor || kind == TensorKind::kPerChannel;
-    if (quantized != c10::isQIntType(dtype) && kind != TensorKind::kMeta) {
+    if (quantized != c10::isQIntType(dtype)) {
       ThrowInvalid("quantized tensor of another dtype, or the reverse");
     }
 
     const auto covered = static_cast<uint64_t>(CoveredElements(sizes, strides));
     const uint64_t end = EndByte(offset, covered, BitsPerElement(dtype));
     c10::Storage storage = StorageFor(kind, index, covered, end, offset);
-    at::Tensor tensor = quantized ? MakeQuantized(kind, std::move(storage), dtype, sizes)
-                                  : at::detail::make_tensor<c10::TensorImpl>(
-                                        std::move(storage),
-                                        c10::DispatchKeySet(kind == TensorKind::kMeta ? c10::DispatchKey::Meta
-                                                                                      : c10::DispatchKey::CPU),
-                                        c10::scalarTypeToTypeMeta(dtype));
+    at::Tensor tensor =
+        quantized ? MakeQuantized(kind, std::move(storage), dtype, sizes)
+                  : at::detail::make_tensor<c10::TensorImpl>(
+                        std::move(storage),
+                        c10::DispatchKeySet(kind == TensorKind::kMeta ? c10::DispatchKey::Meta : c10::DispatchKey::CPU),
+                        c10::scalarTypeToTypeMeta(dtype));
     c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     impl->set_sizes_and_strides(sizes, strides, static_cast<int64_t>(offset));
     if ((flags & flag::kConj) != 0) impl->_set_conj(true);

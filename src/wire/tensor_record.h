@@ -1,4 +1,4 @@
-// What tensor_write.cc and tensor_read.cc agree on: the kinds and flags of tensor records (docs/wire.md, "Tensors"), and
+// What tensor_write.cc and tensor_read.cc agree on: kinds and flags of tensor records (docs/wire.md, "Tensors"), and
 // the one rule for sizes and strides, applied before sending and after receiving.
 #pragma once
 
@@ -37,8 +37,8 @@ c10::ScalarType CheckDtype(uint8_t number);
 // 4 and 2 for the packed quantized types, else 8 times the element size.
 uint64_t BitsPerElement(c10::ScalarType dtype);
 
-// How many elements of its storage the tensor reaches from its first one: 1 + sum((size - 1) * stride), or 0 when it has
-// no elements. Throws Error(kInvalid) for negative numbers and for more than 2^63 - 1 of anything.
+// How many elements of its storage the tensor spans from its first one: 1 + sum((size - 1) * stride), or 0 when it has
+// none. Throws Error(kInvalid) for negative numbers and for more than 2^63 - 1 of anything.
 int64_t CoveredElements(c10::IntArrayRef sizes, c10::IntArrayRef strides);
 
 // The end, in bytes, of `covered` elements from element `offset` on. Throws Error(kInvalid) when it has no number.

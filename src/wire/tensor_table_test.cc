@@ -50,8 +50,8 @@ TEST(TensorTable, SmallViewShipsOnlyWhatItCovers) {
 TEST(TensorTable, ViewsOfOneStorageShareItOnArrival) {
   const at::Tensor base = at::zeros({8});
   for (const size_t inline_limit : {kInlineLimit, size_t{0}}) {
-    const auto got = Receive(Send({base.slice(0, 0, 8, 2), base.slice(0, 1, 8, 2), base.slice(0, 2, 4), base},
-                                  inline_limit));
+    const auto got =
+        Receive(Send({base.slice(0, 0, 8, 2), base.slice(0, 1, 8, 2), base.slice(0, 2, 4), base}, inline_limit));
     got[3].fill_(3);
     EXPECT_TRUE(got[0].equal(at::full({4}, 3.0f)));
     EXPECT_TRUE(got[1].equal(at::full({4}, 3.0f)));
@@ -71,7 +71,7 @@ TEST(TensorTable, ViewsFarApartDoNotDragTheirStorageAlong) {
 
 TEST(TensorTable, ViewsOfDifferentTypesKeepTheirPlaces) {
   const at::Tensor base = at::arange(16, at::kFloat);
-  const at::Tensor floats = base.slice(0, 3, 6);                // bytes 12 to 24
+  const at::Tensor floats = base.slice(0, 3, 6);                     // bytes 12 to 24
   const at::Tensor doubles = base.slice(0, 4, 8).view(at::kDouble);  // bytes 16 to 32
   const auto got = Receive(Send({floats, doubles}));
   EXPECT_TRUE(got[0].equal(floats));

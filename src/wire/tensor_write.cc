@@ -24,17 +24,14 @@ constexpr size_t kTableBytes = 8;    // the two counts
 constexpr size_t kSparseBytes = 4;   // before the sizes
 constexpr int64_t kMaxDim = 255;
 
-// What a tensor may consist of that is known here. Wrappers (of vmap, functionalization, a __torch_dispatch__ class) have
-// other keys: sent as they are, they would arrive as something else.
-constexpr c10::DispatchKeySet kKnownKeys =
-    c10::DispatchKeySet({DispatchKey::CPU, DispatchKey::Meta, DispatchKey::QuantizedCPU, DispatchKey::SparseCPU,
-                         DispatchKey::SparseCsrCPU, DispatchKey::AutogradCPU, DispatchKey::AutogradMeta,
-                         DispatchKey::ADInplaceOrView, DispatchKey::Conjugate, DispatchKey::Negative,
-                         DispatchKey::AutocastCPU});
+// The tensors that are known here. Wrappers (of vmap, functionalization, a __torch_dispatch__ class) have other keys:
+// sent as they are, they would arrive as something else.
+constexpr c10::DispatchKeySet kKnownKeys = c10::DispatchKeySet(
+    {DispatchKey::CPU, DispatchKey::Meta, DispatchKey::QuantizedCPU, DispatchKey::SparseCPU, DispatchKey::SparseCsrCPU,
+     DispatchKey::AutogradCPU, DispatchKey::AutogradMeta, DispatchKey::ADInplaceOrView, DispatchKey::Conjugate,
+     DispatchKey::Negative, DispatchKey::AutocastCPU});
 
-bool IsKnown(const at::Tensor& tensor) {
-  return (tensor.key_set().raw_repr() & ~kKnownKeys.raw_repr()) == 0;
-}
+bool IsKnown(const at::Tensor& tensor) { return (tensor.key_set().raw_repr() & ~kKnownKeys.raw_repr()) == 0; }
 
 [[noreturn]] void Refuse(const at::Tensor& tensor) {
   std::ostringstream text;
@@ -55,8 +52,12 @@ bool IsKnown(const at::Tensor& tensor) {
 TensorKind KindOf(const at::Tensor& tensor) {
   if (!tensor.defined()) return TensorKind::kUndefined;
   if (!IsKnown(tensor) || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) Refuse(tensor);
+  const bool quantized = tensor.is_quantized();
+  if (quantized != c10::isQIntType(tensor.scalar_type()) || (quantized && (tensor.is_neg() || tensor.is_conj()))) {
+    Refuse(tensor);
+  }
   if (tensor.device().is_meta()) {
-    if (tensor.layout() != c10::kStrided || tensor.is_quantized()) Refuse(tensor);
+    if (tensor.layout() != c10::kStrided || quantized) Refuse(tensor);
     return TensorKind::kMeta;
   }
   switch (tensor.layout()) {
@@ -68,7 +69,7 @@ TensorKind KindOf(const at::Tensor& tensor) {
     case c10::kSparseBsc: return TensorKind::kBsc;
     default: Refuse(tensor);
   }
-  if (!tensor.is_quantized()) return TensorKind::kStrided;
+  if (!quantized) return TensorKind::kStrided;
   switch (at::get_qtensorimpl(tensor)->quantizer()->qscheme()) {
     case c10::kPerTensorAffine: return TensorKind::kPerTensor;
     case c10::kPerChannelAffine:

@@ -47,7 +47,8 @@ void Measure(const char* name, const std::vector<at::Tensor>& tensors) {
     targets.clear();
     total += DecodeRequest(body, SIZE_MAX, targets).args.tensors.size();
   });
-  std::printf("%-28s %6zu bytes  encode %7.0f ns  decode %7.0f ns\n", name, total == 0 ? 0 : body.size(), encode, decode);
+  std::printf("%-28s %6zu bytes  encode %7.0f ns  decode %7.0f ns\n", name, total == 0 ? 0 : body.size(), encode,
+              decode);
 }
 
 }  // namespace
