@@ -2,9 +2,10 @@
 
     torchrun --nproc-per-node 3 examples/parameter_server.py
 
-The convolutional body of the model lives on the parameter server (rank 0) and nowhere else. Each trainer (ranks 1 and 2)
-has a classifier of its own and half of the training images. In each step both trainers send a batch through the server's
-body, one distributed backward pass gives the gradients of all three processes, and a distributed optimizer steps them.
+The convolutional body of the model lives on the parameter server (rank 0) and nowhere else. Each trainer (ranks 1 and
+2) has a classifier of its own and half of the training images. In each step both trainers send a batch through the
+server's body, one distributed backward pass gives the gradients of all three processes, and a distributed optimizer
+steps them.
 """
 
 import argparse

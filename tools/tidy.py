@@ -198,7 +198,7 @@ def dead_files(tree: Tree) -> Iterator[Fault]:
     """Each .cc is named by the nearest CMakeLists.txt above it, each header is included by another file."""
     included = set()
     for path, _, name, _ in tree.includes():
-        included |= {(folder / name, path) for folder in (path.parent, Path("src"), Path("include"), Path())}
+        included |= {(folder / name, path) for folder in (path.parent, Path("src"), Path("include"), Path("tests"))}
     for path in tree.files:
         if path.suffix == ".h" and not any(target == path and user != path for target, user in included):
             yield path, 1, "no file includes this header"

@@ -61,11 +61,12 @@ class GRADWIRE_API Functions {
   template <class F>
   auto Add(std::string name, F f, FunctionOptions options = {}) {
     using Signature = typename detail::SignatureOf<std::decay_t<F>>::Decayed;
-    AddHandler(name,
-               [f = std::move(f)](const std::shared_ptr<IncomingCall>& call) mutable {
-                 call->Reply(detail::Invoke(static_cast<Function<Signature>*>(nullptr), f, call->args()));
-               },
-               options);
+    AddHandler(
+        name,
+        [f = std::move(f)](const std::shared_ptr<IncomingCall>& call) mutable {
+          call->Reply(detail::Invoke(static_cast<Function<Signature>*>(nullptr), f, call->args()));
+        },
+        options);
     return Function<Signature>{std::move(name)};
   }
 

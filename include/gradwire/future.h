@@ -45,8 +45,8 @@ class Future {
   Future() = default;  // of no call: only assignment is allowed
   explicit Future(std::shared_ptr<detail::FutureState> state) : state_(std::move(state)) {}
 
-  // Blocks until the result is there; throws Error when the call failed (C1: every wait ends). Any thread, any number of
-  // times. On a pool thread another one runs in its place meanwhile.
+  // Blocks until the result is there; throws Error when the call failed (C1: every wait ends). Any thread, any number
+  // of times. On a pool thread another one runs in its place meanwhile.
   T wait() const {
     if constexpr (std::is_void_v<T>) {
       state_->Wait();

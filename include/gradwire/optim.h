@@ -17,7 +17,7 @@ class Worker;
 
 namespace optim {
 
-// Options of a libtorch optimizer by their own names ("lr", "momentum", "weight_decay", "beta1", ...); flags are 0 or 1.
+// Options of a libtorch optimizer by their own names ("lr", "momentum", "weight_decay", "beta1"); flags are 0 or 1.
 using Options = std::map<std::string, double>;
 
 class GRADWIRE_API DistributedOptimizer {

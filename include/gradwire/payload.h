@@ -26,8 +26,8 @@ class LocalObject {
   virtual Payload Encode() const = 0;
 };
 
-// `bytes` name tensors and references by their index in the tables. A payload with `local` set has empty bytes and tables
-// until somebody needs them.
+// `bytes` name tensors and references by their index in the tables. A payload with `local` set has empty bytes and
+// tables until somebody needs them.
 struct Payload {
   std::string bytes;
   std::vector<at::Tensor> tensors;

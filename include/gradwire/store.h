@@ -9,7 +9,7 @@
 
 namespace gradwire {
 
-// All calls are thread-safe and may block up to their limit. They throw Error(kUnreachable) when nobody serves the store.
+// All calls are thread-safe and may block up to their limit. Error(kUnreachable): nobody serves the store.
 class Store {
  public:
   virtual ~Store() = default;

@@ -18,8 +18,8 @@ class UniqueFunction<R(Args...)> {
   UniqueFunction(std::nullptr_t) {}  // NOLINT(google-explicit-constructor)
 
   template <class F>
-    requires(!std::is_same_v<std::decay_t<F>, UniqueFunction> && std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
-  UniqueFunction(F&& f)  // NOLINT(google-explicit-constructor)
+  requires(!std::is_same_v<std::decay_t<F>, UniqueFunction> && std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
+      UniqueFunction(F&& f)  // NOLINT(google-explicit-constructor)
       : callable_(std::make_unique<Model<std::decay_t<F>>>(std::forward<F>(f))) {}
 
   explicit operator bool() const { return callable_ != nullptr; }

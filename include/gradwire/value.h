@@ -220,7 +220,9 @@ struct Codec<std::tuple<T...>> {
 
 template <class A, class B>
 struct Codec<std::pair<A, B>> {
-  static void Write(ValueWriter& w, const std::pair<A, B>& v) { Codec<std::tuple<A, B>>::Write(w, {v.first, v.second}); }
+  static void Write(ValueWriter& w, const std::pair<A, B>& v) {
+    Codec<std::tuple<A, B>>::Write(w, {v.first, v.second});
+  }
   static std::pair<A, B> Read(ValueReader& r) {
     auto [a, b] = Codec<std::tuple<A, B>>::Read(r);
     return {std::move(a), std::move(b)};

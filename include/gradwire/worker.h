@@ -64,15 +64,16 @@ class GRADWIRE_API Worker {
   std::chrono::milliseconds rpc_timeout() const;
   void set_rpc_timeout(std::chrono::milliseconds timeout);  // for calls made afterwards
 
-  // Calls `function` on the worker named `to` and waits for the result. Tensors travel with their values; arguments stay
-  // unchanged until the call has ended.
+  // Calls `function` on the worker named `to` and waits for the result. Tensors travel with their values; arguments
+  // stay unchanged until the call has ended.
   template <class R, class... A, class... Given>
   R rpc_sync(const std::string& to, const Function<R(A...)>& function, Given&&... args) {
     return rpc_sync<R>(to, function.name, std::tuple<A...>(std::forward<Given>(args)...));
   }
   // By name alone: the callee checks the arguments, a tuple of values, against its own types.
   template <class R, class... A>
-  R rpc_sync(const std::string& to, const std::string& function, const std::tuple<A...>& args, CallOptions options = {}) {
+  R rpc_sync(const std::string& to, const std::string& function, const std::tuple<A...>& args,
+             CallOptions options = {}) {
     Outcome outcome = SendAndWait(worker_info(to), function, EncodeValue(args), options);
     Payload& value = outcome.value();
     if constexpr (!std::is_void_v<R>) return DecodeValue<R>(value);
@@ -119,8 +120,8 @@ class GRADWIRE_API Worker {
   }
 
   // Waits until every worker has arrived here and no work is left, then ends this one (M2). With `graceful` false, or
-  // when `timeout` (0: none) has passed, it ends at once; in the second case kTimedOut is thrown after that and names who
-  // is missing. Leaks of references are reported through `leaks` of the log. Idempotent; not from a pool thread.
+  // when `timeout` (0: none) has passed, it ends at once; in the second case kTimedOut is thrown after that and names
+  // who is missing. Leaks of references are reported through `leaks` of the log. Idempotent; not from a pool thread.
   void shutdown(bool graceful = true, std::chrono::milliseconds timeout = std::chrono::milliseconds{0});
 
   // ---- The same on encoded values: what the Python package stands on. ----

@@ -22,8 +22,8 @@ uint32_t* Address(std::atomic<uint32_t>& word) { return reinterpret_cast<uint32_
 }  // namespace
 
 void Event::Set() {
-  // Only when a waiter has said that it sleeps is the kernel asked. The waiter may destroy the event once it reads kSet;
-  // a wake-up by address needs no memory of it.
+  // Only when a waiter has said that it sleeps is the kernel asked. The waiter may destroy the event once it reads
+  // kSet; a wake-up by address needs no memory of it.
   uint32_t* const address = Address(state_);
   if (state_.exchange(kSet, std::memory_order_acq_rel) == kSleepers) {
     syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);

@@ -15,8 +15,9 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  // Wakes all waiters. After the first Set() the others do nothing. The event may be destroyed by a woken waiter as soon
-  // as Set() has made is_set() true: Set() does not touch the object's memory after that but for the wake-up by address.
+  // Wakes all waiters. After the first Set() the others do nothing. The event may be destroyed by a woken waiter as
+  // soon as Set() has made is_set() true: Set() does not touch the object's memory after that but for the wake-up by
+  // address.
   void Set();
   bool is_set() const { return state_.load(std::memory_order_acquire) == kSet; }
 

@@ -29,7 +29,7 @@ struct ThreadPool::State : std::enable_shared_from_this<State> {
   size_t idle = 0;      // of them, waiting for work
   size_t awaiting = 0;  // of them, inside Await()
   bool stopping = false;
-  std::vector<std::thread> finished;                        // to be joined
+  std::vector<std::thread> finished;  // to be joined
   std::unordered_map<std::thread::id, std::thread> alive;
 
   size_t running() const { return threads - idle - awaiting; }

@@ -73,14 +73,16 @@ TEST(ThreadPool, EachThreadStartsAndStopsByTheCallbacks) {
   std::multiset<std::thread::id> started, stopped;
   {
     ThreadPool pool({.max_running = 4,
-                     .thread_start = [&] {
-                       std::lock_guard lock(mutex);
-                       started.insert(std::this_thread::get_id());
-                     },
-                     .thread_stop = [&] {
-                       std::lock_guard lock(mutex);
-                       stopped.insert(std::this_thread::get_id());
-                     }});
+                     .thread_start =
+                         [&] {
+                           std::lock_guard lock(mutex);
+                           started.insert(std::this_thread::get_id());
+                         },
+                     .thread_stop =
+                         [&] {
+                           std::lock_guard lock(mutex);
+                           stopped.insert(std::this_thread::get_id());
+                         }});
     for (int i = 0; i < 100; ++i) pool.Post([] {});
   }
   EXPECT_EQ(started, stopped);

@@ -13,7 +13,8 @@ DistributedOptimizer::DistributedOptimizer(Worker& worker, const std::string& op
   std::map<std::string, std::vector<RRef<at::Tensor>>> by_owner;
   for (const auto& parameter : parameters) by_owner[parameter.owner().name].push_back(parameter);
   for (const auto& [owner, own] : by_owner) {
-    Payload args = EncodeValue(std::tuple<std::string, Options, std::vector<RRef<at::Tensor>>>(optimizer, options, own));
+    Payload args =
+        EncodeValue(std::tuple<std::string, Options, std::vector<RRef<at::Tensor>>>(optimizer, options, own));
     parts_.push_back({owner, worker_.Remote(worker_.worker_info(owner), "optim.create", std::move(args), {})});
   }
   for (const Part& part : parts_) part.optimizer->creation().wait();

@@ -79,8 +79,8 @@ std::unique_ptr<torch::optim::Optimizer> Make(const std::string& name, const std
                                                          .momentum(read.Take("momentum", 0))
                                                          .centered(read.Take("centered", 0) != 0));
   } else {
-    throw Error(ErrorCode::kInvalid, "there is no optimizer named '" + name +
-                                         "' (known: SGD, Adam, AdamW, Adagrad, RMSprop)");
+    throw Error(ErrorCode::kInvalid,
+                "there is no optimizer named '" + name + "' (known: SGD, Adam, AdamW, Adagrad, RMSprop)");
   }
   read.CheckEmpty();
   return made;

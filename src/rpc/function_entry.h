@@ -10,8 +10,11 @@ namespace gradwire {
 
 struct Functions::Entry {
   Entry(Handler handler, FunctionOptions options)
-      : handler(std::move(handler)), is_internal(options.is_internal), is_ordered(options.is_ordered),
-        is_short(options.is_short || options.is_ordered), is_short_for_(std::move(options.is_short_for)) {}
+      : handler(std::move(handler)),
+        is_internal(options.is_internal),
+        is_ordered(options.is_ordered),
+        is_short(options.is_short || options.is_ordered),
+        is_short_for_(std::move(options.is_short_for)) {}
 
   const Handler handler;
   const bool is_internal;

@@ -30,20 +30,20 @@ void Link::Start(std::shared_ptr<LinkHost> host, std::shared_ptr<transport::Conn
                  std::shared_ptr<Session> session) {
   auto link = std::make_shared<Link>(std::move(host), connection, std::move(session));
   // Before Start(): from then on the link's fields belong to the read role.
-  link->limit_ = link->host_->clock().CallAt(link->host_->clock().Now() + kHandshakeLimit, [weak = std::weak_ptr(
-                                                                                               connection)] {
-    if (auto late = weak.lock()) {
-      late->Close({.code = ErrorCode::kDisconnected,
-                   .text = "the handshake on " + late->description() + " took more than 5 s"});
-    }
-  });
+  link->limit_ =
+      link->host_->clock().CallAt(link->host_->clock().Now() + kHandshakeLimit, [weak = std::weak_ptr(connection)] {
+        if (auto late = weak.lock()) {
+          late->Close({.code = ErrorCode::kDisconnected,
+                       .text = "the handshake on " + late->description() + " took more than 5 s"});
+        }
+      });
   if (!link->accepted_) link->SendHello(wire::FrameKind::kHello, link->session_->peer());
   connection->Start(link);
 }
 
 void Link::SendHello(wire::FrameKind kind, const Peer& to) {
-  const std::string body = wire::Encode(wire::Hello{
-      .job_key = host_->job_key(), .from = host_->self().id, .from_name = host_->self().name, .to = to.id});
+  const std::string body = wire::Encode(
+      wire::Hello{.job_key = host_->job_key(), .from = host_->self().id, .from_name = host_->self().name, .to = to.id});
   transport::OutFrame frame;
   wire::EncodeHeader({.kind = kind, .body_size = static_cast<uint32_t>(body.size())}, frame.bytes);
   frame.bytes += body;
@@ -81,8 +81,7 @@ void Link::OnHello(std::string_view body) {
 
 void Link::OnWelcome(std::string_view body) {
   const wire::Hello hello = wire::DecodeHello(body);
-  if (!SameKey(hello.job_key, host_->job_key()) || hello.from != session_->peer().id ||
-      hello.to != host_->self().id) {
+  if (!SameKey(hello.job_key, host_->job_key()) || hello.from != session_->peer().id || hello.to != host_->self().id) {
     throw Error(ErrorCode::kPermissionDenied, "another worker than '" + session_->peer().name + "' answers there");
   }
   Open();

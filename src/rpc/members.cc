@@ -24,7 +24,8 @@ Peer Members::Named(const std::string& name) const {
     }
     known += (known.empty() ? "" : ", ") + other;
   }
-  throw Error(ErrorCode::kUnknownWorker, "there is no worker named '" + name + "' in this group (known: " + known + ")");
+  throw Error(ErrorCode::kUnknownWorker,
+              "there is no worker named '" + name + "' in this group (known: " + known + ")");
 }
 
 Peer Members::Ranked(int64_t rank) const {

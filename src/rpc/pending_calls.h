@@ -26,7 +26,7 @@ struct PendingCall {
   bool internal = false;
   bool waits = false;             // a thread waits for `answered`; else `done` is called
   bool short_completion = false;  // `done` may run under a role
-  TimerId timer = 0;  // by SetTimer() while in the table
+  TimerId timer = 0;              // by SetTimer() while in the table
 
   CallState state;  // the caller's until it is in the table, then of whoever took it out
   Completion done;

@@ -75,9 +75,8 @@ void Rpc::Impl::Deliver(std::shared_ptr<PendingCall> pending) {
   } else if (pending->short_completion) {
     pending->done(Open(*pending));
   } else {
-    options_.executor->Post([self = shared_from_this(), pending = std::move(pending)] {
-      pending->done(self->Open(*pending));
-    });
+    options_.executor->Post(
+        [self = shared_from_this(), pending = std::move(pending)] { pending->done(self->Open(*pending)); });
   }
 }
 
@@ -91,10 +90,10 @@ void Rpc::Impl::Expire(CallId id, std::chrono::microseconds limit) {
   auto pending = pending_.Take(id);
   if (!pending) return;
   pending->timer = 0;
-  EndWithout(pending, {.code = ErrorCode::kTimedOut,
-                       .text = "RPC ran for more than set timeout (" + std::to_string(limit.count() / 1000) +
-                               " ms): worker '" + pending->to.name + "' has not answered the call of '" +
-                               pending->function + "'"});
+  EndWithout(pending,
+             {.code = ErrorCode::kTimedOut,
+              .text = "RPC ran for more than set timeout (" + std::to_string(limit.count() / 1000) + " ms): worker '" +
+                      pending->to.name + "' has not answered the call of '" + pending->function + "'"});
 }
 
 void Rpc::Impl::OnServed(bool internal) {

@@ -1,4 +1,4 @@
-// Rpc: calls between the workers of a group. The facade of this layer; sessions, pending calls and dispatch are behind it.
+// Rpc: calls between the workers of a group. The facade of this layer, before sessions, pending calls and dispatch.
 #pragma once
 
 #include <chrono>
@@ -40,8 +40,8 @@ class Rpc {
     std::shared_ptr<Clock> clock;
     std::shared_ptr<Executor> executor;
     std::vector<std::shared_ptr<transport::Transport>> transports;
-    std::shared_ptr<Functions> functions;           // the program's
-    std::shared_ptr<Functions> internal_functions;  // the layers', looked up first: of this worker alone
+    std::shared_ptr<Functions> functions;                    // the program's
+    std::shared_ptr<Functions> internal_functions;           // the layers', looked up first: of this worker alone
     std::vector<std::shared_ptr<Interceptor>> interceptors;  // in order of OnSend; replies see them in reverse
     size_t max_bulk_bytes = size_t{1} << 40;                 // storages of one message
     // A peer's session has ended, after its calls were failed. May run under a role.
@@ -69,10 +69,10 @@ class Rpc {
   void Notify(WorkerId to, const std::string& function, Payload args);
 
   struct Counts {
-    uint64_t sent = 0;     // requests sent and served, those of internal functions left out
+    uint64_t sent = 0;  // requests sent and served, those of internal functions left out
     uint64_t handled = 0;
-    size_t pending = 0;    // calls that wait for their reply, and
-    size_t serving = 0;    // calls that run, internal ones left out
+    size_t pending = 0;  // calls that wait for their reply, and
+    size_t serving = 0;  // calls that run, internal ones left out
     bool operator==(const Counts&) const = default;
   };
   Counts counts() const;

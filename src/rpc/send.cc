@@ -33,10 +33,9 @@ std::chrono::microseconds Rpc::Impl::TimeLimit(const CallOptions& options, wire:
 void Rpc::Impl::Await(const std::shared_ptr<PendingCall>& pending, std::chrono::microseconds limit) {
   pending_.Add(pending);
   if (limit.count() == 0) return;
-  const TimerId timer =
-      clock().CallAt(clock().Now() + limit, [weak = weak_from_this(), id = pending->id, limit] {
-        if (auto self = weak.lock()) self->Expire(id, limit);
-      });
+  const TimerId timer = clock().CallAt(clock().Now() + limit, [weak = weak_from_this(), id = pending->id, limit] {
+    if (auto self = weak.lock()) self->Expire(id, limit);
+  });
   if (!pending_.SetTimer(pending->id, timer)) clock().Cancel(timer);
 }
 

@@ -82,8 +82,8 @@ std::shared_ptr<void> ServedCallImpl::Enter() {
 void ServedCallImpl::Run() {
   try {
     if (!entry_) {
-      throw Error(ErrorCode::kUnknownFunction, "worker '" + host_->self().name + "' has no function named '" +
-                                                   request_.function + "'");
+      throw Error(ErrorCode::kUnknownFunction,
+                  "worker '" + host_->self().name + "' has no function named '" + request_.function + "'");
     }
     wire::CheckArrived(request_.args);
     const std::shared_ptr<void> surroundings = Enter();

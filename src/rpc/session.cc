@@ -38,10 +38,9 @@ std::optional<Failure> Session::Enqueue(wire::FrameKind kind, wire::EncodedMessa
         const size_t size = std::min(kPieceBytes, source.size - offset);
         const std::string body = wire::Encode({.message_number = number, .storage = storage, .offset = offset});
         transport::OutFrame frame;
-        wire::EncodeHeader({.kind = wire::FrameKind::kBulk,
-                            .body_size = static_cast<uint32_t>(body.size()),
-                            .bulk_size = size},
-                           frame.bytes);
+        wire::EncodeHeader(
+            {.kind = wire::FrameKind::kBulk, .body_size = static_cast<uint32_t>(body.size()), .bulk_size = size},
+            frame.bytes);
         frame.bytes += body;
         frame.bulk = {.data = source.data + offset, .size = size, .keep = source.keep};
         QueueLocked(std::move(frame), transport::Lane::kBulk);
@@ -133,7 +132,8 @@ void Session::OnBulk(const wire::FrameHeader& header, std::string_view body) {
 void Session::OnFrame(const wire::FrameHeader& header, std::string_view body) {
   if (header.kind == wire::FrameKind::kBulk) return OnBulk(header, body);
   if (header.kind == wire::FrameKind::kLeave) {
-    return End({.code = ErrorCode::kDisconnected, .text = "worker '" + peer_.name + "' has left", .worker = peer_.name});
+    return End(
+        {.code = ErrorCode::kDisconnected, .text = "worker '" + peer_.name + "' has left", .worker = peer_.name});
   }
   const uint64_t expected = handled_.load(std::memory_order_relaxed) + 1;
   if (header.number != expected) {

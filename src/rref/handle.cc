@@ -61,8 +61,7 @@ wire::ReferenceRecord OwnedHandle::Share(WorkerId to) {
   wire::ReferenceRecord record{.owner = shell_->self().id, .rref = rref_, .type_name = type_name()};
   if (to == shell_->self().id) return record;
   const ForkId fork{shell_->self().id, shell_->NextNumber()};
-  const Standing standing =
-      shell_->StepOwner([&](OwnerTable& table) { return table.GiveFork(rref_, fork, to); });
+  const Standing standing = shell_->StepOwner([&](OwnerTable& table) { return table.GiveFork(rref_, fork, to); });
   if (standing != Standing::kNoLonger) record.fork = fork;
   return record;
 }
@@ -129,9 +128,9 @@ Outcome OwnedHandle::FetchAndWait(CallOptions options) {
     wait->event.Set();
   });
   const auto limit = options.timeout.count() < 0 ? rpc->timeout() : options.timeout;
-  const bool set = wait->event.is_set() || rpc->executor()->Await(wait->event, limit.count() == 0
-                                                                                  ? std::nullopt
-                                                                                  : std::optional<Duration>(limit));
+  const bool set =
+      wait->event.is_set() ||
+      rpc->executor()->Await(wait->event, limit.count() == 0 ? std::nullopt : std::optional<Duration>(limit));
   if (set) return ToOutcome(wait->result);
   return Failure{.code = ErrorCode::kTimedOut,
                  .text = "RPC ran for more than set timeout (" + std::to_string(limit.count()) +

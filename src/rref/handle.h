@@ -80,8 +80,7 @@ class OwnedHandle final : public Handle {
 class UserHandle final : public Handle {
  public:
   UserHandle(std::shared_ptr<References::Impl> shell, std::string type_name, rpc::Peer owner);
-  UserHandle(std::shared_ptr<References::Impl> shell, std::string type_name, rpc::Peer owner, RRefId rref,
-             ForkId fork);
+  UserHandle(std::shared_ptr<References::Impl> shell, std::string type_name, rpc::Peer owner, RRefId rref, ForkId fork);
   ~UserHandle() override { Drop(); }
 
   WorkerInfo owner() const override { return {owner_.name, owner_.id.rank}; }

@@ -134,11 +134,11 @@ std::vector<std::shared_ptr<Reference>> References::Impl::Receive(const std::vec
         handle = std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner->peer);
         handle->Drop();  // its sender had none to give any more: each use says so
       } else {
-        const bool fresh = StepUser(
-            [&](UserTable& table) { return table.Received(record.rref, *record.fork, record.owner, from); });
+        const bool fresh =
+            StepUser([&](UserTable& table) { return table.Received(record.rref, *record.fork, record.owner, from); });
         if (!fresh) throw Error(ErrorCode::kInvalid, "a fork that is here already");
-        handle = std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner->peer, record.rref,
-                                              *record.fork);
+        handle =
+            std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner->peer, record.rref, *record.fork);
       }
     }
     Register(handle);

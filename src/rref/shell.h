@@ -50,8 +50,8 @@ class References::Impl : public std::enable_shared_from_this<Impl> {
   template <class F>
   auto StepUser(F&& step);
   void Fetch(RRefId rref, FetchAnswer answer);
-  void ConfirmHere(RRefId rref, ForkId fork, ConfirmAnswer answer);    // on the owner
-  void ConfirmThere(ForkId fork, ConfirmAnswer answer);                // elsewhere: asks the owner
+  void ConfirmHere(RRefId rref, ForkId fork, ConfirmAnswer answer);  // on the owner
+  void ConfirmThere(ForkId fork, ConfirmAnswer answer);              // elsewhere: asks the owner
   void Tell(WorkerId owner, const char* function, RRefId rref, ForkId fork, WorkerId holder);
 
   // Header step: a handle for each record of a message.

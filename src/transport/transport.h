@@ -32,7 +32,7 @@ struct OutFrame {
   Bulk bulk;          // what follows the body
 };
 
-// Frames of a lane keep their order. At each frame boundary kHeaders goes first, so that small calls pass large tensors.
+// Frames of a lane keep their order. At each frame boundary kHeaders goes first, so that calls pass large tensors.
 enum class Lane { kHeaders, kBulk };
 
 // What a connection tells its user. All calls come under the read role, one after another; none may wait.
@@ -72,7 +72,7 @@ class Connection {
   // OnClosed(reason) is called under the read role. Any thread, more than once.
   virtual void Close(Failure reason) = 0;
 
-  // Larger bodies close the connection. Starts at kBodyBeforeHandshake; raised once the other side is known. Any thread.
+  // Larger bodies close the connection. Starts at kBodyBeforeHandshake; raised once the peer is known. Any thread.
   virtual void SetBodyLimit(uint32_t bytes) = 0;
   static constexpr uint32_t kBodyBeforeHandshake = 4096;
 

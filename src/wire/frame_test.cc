@@ -30,11 +30,11 @@ TEST(Frame, WhatIsNoHeaderIsRefused) {
     bad[at] = value;
     EXPECT_THROW(DecodeHeader(bad.data()), Error) << "byte " << at;
   };
-  refused(0, 0);   // kinds
+  refused(0, 0);  // kinds
   refused(0, 8);
   refused(0, static_cast<char>(FrameKind::kRequest));  // with bulk bytes
-  refused(1, 2);   // version
-  refused(2, 1);   // reserved
+  refused(1, 2);                                       // version
+  refused(2, 1);                                       // reserved
   refused(3, 1);
 }
 

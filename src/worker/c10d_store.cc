@@ -56,8 +56,8 @@ class C10dStore final : public Store {
     try {
       f();
     } catch (const std::exception& error) {
-      throw Error(ErrorCode::kUnreachable, std::string("the rendezvous store failed to ") + what + " '" + key +
-                                               "': " + error.what());
+      throw Error(ErrorCode::kUnreachable,
+                  std::string("the rendezvous store failed to ") + what + " '" + key + "': " + error.what());
     }
   }
 
@@ -112,8 +112,7 @@ std::shared_ptr<Store> OpenStore(const std::string& init_method, int rank, int w
   if (scheme == "file" && !rest.empty()) {
     return WrapStore(c10::make_intrusive<c10d::FileStore>(rest, world_size));
   }
-  throw Error(ErrorCode::kInvalid,
-              "init_method '" + init_method + "' is none of tcp://host:port, file://path, env://");
+  throw Error(ErrorCode::kInvalid, "init_method '" + init_method + "' is none of tcp://host:port, file://path, env://");
 }
 
 }  // namespace gradwire

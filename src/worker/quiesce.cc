@@ -56,15 +56,13 @@ void Quiesce::RegisterFunctions(Functions& functions) {
       "group.count",
       [this](const std::shared_ptr<IncomingCall>& call) {
         const Wave own = Own();
-        call->Reply(EncodeValue<std::tuple<uint64_t, uint64_t, uint64_t, bool>>(
-            {own.sent, own.handled, own.extra, own.idle}));
+        call->Reply(
+            EncodeValue<std::tuple<uint64_t, uint64_t, uint64_t, bool>>({own.sent, own.handled, own.extra, own.idle}));
       },
       options);
   functions.AddHandler(
       "group.missing",
-      [this](const std::shared_ptr<IncomingCall>& call) {
-        call->Reply(EncodeValue(Missing(RoundOf(call->args()))));
-      },
+      [this](const std::shared_ptr<IncomingCall>& call) { call->Reply(EncodeValue(Missing(RoundOf(call->args())))); },
       options);
 }
 
@@ -130,8 +128,8 @@ std::vector<std::string> Quiesce::Missing(uint32_t round) const {
   const auto arrived = arrived_.find(round);
   for (const rpc::Member& member : rpc_->members().All()) {
     const uint32_t rank = member.peer.id.rank;
-    const bool here = rank == rpc_->self().id.rank ? round_ >= round
-                                                   : arrived != arrived_.end() && arrived->second.count(rank) > 0;
+    const bool here =
+        rank == rpc_->self().id.rank ? round_ >= round : arrived != arrived_.end() && arrived->second.count(rank) > 0;
     if (!here && gone_.count(rank) == 0) names.push_back(member.peer.name);
   }
   return names;

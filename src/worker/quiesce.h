@@ -65,11 +65,11 @@ class Quiesce {
   std::function<uint64_t()> extra_;
 
   mutable std::mutex mutex_;
-  uint32_t round_ = 0;                                  // of this worker
-  std::map<uint32_t, std::set<uint32_t>> arrived_;      // leader: round -> ranks
-  std::set<uint32_t> gone_;                             // ranks whose session has ended
-  uint32_t finished_round_ = 0;                         // follower: what the leader has said
-  std::string abandoned_;                               // why, once it is
+  uint32_t round_ = 0;                              // of this worker
+  std::map<uint32_t, std::set<uint32_t>> arrived_;  // leader: round -> ranks
+  std::set<uint32_t> gone_;                         // ranks whose session has ended
+  uint32_t finished_round_ = 0;                     // follower: what the leader has said
+  std::string abandoned_;                           // why, once it is
   std::shared_ptr<Event> change_ = std::make_shared<Event>();
 };
 

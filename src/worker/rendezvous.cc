@@ -19,8 +19,8 @@ using Record = std::tuple<int64_t, std::string, uint32_t, uint32_t, std::vector<
 constexpr int64_t kRecordVersion = 1;
 
 std::string EncodeRecord(const rpc::Member& member) {
-  return EncodeValue<Record>({kRecordVersion, member.peer.name, member.peer.id.rank, member.peer.id.incarnation,
-                              member.addresses})
+  return EncodeValue<Record>(
+             {kRecordVersion, member.peer.name, member.peer.id.rank, member.peer.id.incarnation, member.addresses})
       .bytes;
 }
 
@@ -29,8 +29,8 @@ rpc::Member DecodeRecord(const std::string& bytes, uint32_t rank) {
   payload.bytes = bytes;
   auto [version, name, recorded_rank, incarnation, addresses] = DecodeValue<Record>(payload);
   if (version != kRecordVersion || recorded_rank != rank) {
-    throw Error(ErrorCode::kInvalid, "rank " + std::to_string(rank) +
-                                         " published a record that this version of gradwire cannot read");
+    throw Error(ErrorCode::kInvalid,
+                "rank " + std::to_string(rank) + " published a record that this version of gradwire cannot read");
   }
   return {.peer = {.id = {.rank = rank, .incarnation = incarnation}, .name = name}, .addresses = addresses};
 }
@@ -50,8 +50,8 @@ void CheckWorkerName(const std::string& name) {
            c == '-';
   });
   if (good) return;
-  throw Error(ErrorCode::kInvalid, "Worker name '" + name +
-                                       "' is not allowed: it must match [A-Za-z0-9_:-]+ and have 1 to 127 characters");
+  throw Error(ErrorCode::kInvalid,
+              "Worker name '" + name + "' is not allowed: it must match [A-Za-z0-9_:-]+ and have 1 to 127 characters");
 }
 
 Rendezvous::Rendezvous(Store& store, uint32_t rank, uint32_t world_size, milliseconds limit)

@@ -44,8 +44,8 @@ WorkerOptions Checked(WorkerOptions options) {
   }
   if (options.world_size < 1) throw Error(ErrorCode::kInvalid, "world_size must be at least 1");
   if (options.rank < 0 || options.rank >= options.world_size) {
-    throw Error(ErrorCode::kInvalid, "rank " + std::to_string(options.rank) + " is not in 0 .. " +
-                                         std::to_string(options.world_size - 1));
+    throw Error(ErrorCode::kInvalid,
+                "rank " + std::to_string(options.rank) + " is not in 0 .. " + std::to_string(options.world_size - 1));
   }
   if (options.num_worker_threads < 1) throw Error(ErrorCode::kInvalid, "num_worker_threads must be at least 1");
   if (options.rpc_timeout.count() < 0) throw Error(ErrorCode::kInvalid, "rpc_timeout must not be negative");
@@ -128,9 +128,8 @@ class Worker::Impl {
     rpc::Member self{.peer = rpc->self(), .addresses = rpc->Listen()};
     // Only this process reaches its in-process address, and only itself should use it.
     rpc::Member published = self;
-    std::erase_if(published.addresses, [&](const std::string& address) {
-      return owns_parts && address.rfind("inproc://", 0) == 0;
-    });
+    std::erase_if(published.addresses,
+                  [&](const std::string& address) { return owns_parts && address.rfind("inproc://", 0) == 0; });
     for (rpc::Member& member : rendezvous.Exchange(published)) {
       if (member.peer.id != self.peer.id) rpc->members().Add(std::move(member));
     }

@@ -33,13 +33,12 @@ TEST(O1, OrderedFunctionsRunInTheOrderOfSending) {
   for (int seed = 0; seed < kSeeds; ++seed) {
     Cluster cluster(seed, 2);
     std::vector<int64_t> seen;
-    cluster[1].functions->AddHandler(
-        "note",
-        [&](const std::shared_ptr<IncomingCall>& call) {
-          seen.push_back(std::get<0>(DecodeValue<std::tuple<int64_t>>(call->args())));
-          call->Reply({});
-        },
-        {.is_ordered = true});
+    cluster[1].functions->AddHandler("note",
+                                     [&](const std::shared_ptr<IncomingCall>& call) {
+                                       seen.push_back(std::get<0>(DecodeValue<std::tuple<int64_t>>(call->args())));
+                                       call->Reply({});
+                                     },
+                                     {.is_ordered = true});
     std::vector<int64_t> sent;
     for (int64_t i = 0; i < 20; ++i) {
       cluster.rpc(0).Notify(cluster.id(1), "note", EncodeValue(Args(i)));
@@ -64,8 +63,7 @@ TEST(C1, ACallThatIsNotAnsweredEndsByItsTimeout) {
   for (int seed = 0; seed < kSeeds; ++seed) {
     Cluster cluster(seed, 2);
     std::vector<std::shared_ptr<IncomingCall>> kept;
-    cluster[1].functions->AddHandler("keep",
-                                     [&](const std::shared_ptr<IncomingCall>& call) { kept.push_back(call); });
+    cluster[1].functions->AddHandler("keep", [&](const std::shared_ptr<IncomingCall>& call) { kept.push_back(call); });
     Outcome outcome = cluster.CallOutcome(0, 1, "keep", EncodeValue(Args(1)), {std::chrono::milliseconds(500)});
     ASSERT_FALSE(outcome.ok());
     EXPECT_EQ(outcome.failure().code, ErrorCode::kTimedOut);
@@ -129,9 +127,8 @@ TEST(C5, ErrorsCarryCodeTextTypeAndWorker) {
 
 TEST(C5, ANestedFailureIsTheFunctionsOwnError) {
   Cluster cluster(1, 2);
-  cluster[1].functions->Add("outer", [&](int64_t) -> int64_t {
-    throw Error(ErrorCode::kTimedOut, "an inner call took too long");
-  });
+  cluster[1].functions->Add(
+      "outer", [&](int64_t) -> int64_t { throw Error(ErrorCode::kTimedOut, "an inner call took too long"); });
   Outcome outcome = cluster.CallOutcome(0, 1, "outer", EncodeValue(Args(1)));
   EXPECT_EQ(outcome.failure().code, ErrorCode::kRemote) << "this very call has not timed out";
 }
@@ -140,8 +137,7 @@ TEST(O4, WhenASessionEndsItsCallsFailAndSayThatTheyMayHaveRun) {
   for (int seed = 0; seed < kSeeds; ++seed) {
     Cluster cluster(seed, 3);
     std::vector<std::shared_ptr<IncomingCall>> kept;
-    cluster[1].functions->AddHandler("keep",
-                                     [&](const std::shared_ptr<IncomingCall>& call) { kept.push_back(call); });
+    cluster[1].functions->AddHandler("keep", [&](const std::shared_ptr<IncomingCall>& call) { kept.push_back(call); });
     cluster[2].functions->Add("same", [](int64_t value) { return value; });
     std::optional<Outcome> outcome;
     rpc::Call call;
