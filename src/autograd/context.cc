@@ -4,14 +4,14 @@
 
 namespace gradwire::autograd {
 
-bool Context::AddPeer(WorkerId peer) {
+bool ContextState::AddPeer(WorkerId peer) {
   const std::lock_guard lock(mutex_);
   if (closed_) return false;
   peers_.insert(peer);
   return true;
 }
 
-bool Context::AddSend(MessageId message, SendPtr node) {
+bool ContextState::AddSend(MessageId message, SendPtr node) {
   const std::lock_guard lock(mutex_);
   if (closed_) return false;
   send_by_message_.emplace(message, node);
@@ -19,39 +19,39 @@ bool Context::AddSend(MessageId message, SendPtr node) {
   return true;
 }
 
-bool Context::AddRecv(MessageId message, RecvPtr node) {
+bool ContextState::AddRecv(MessageId message, RecvPtr node) {
   const std::lock_guard lock(mutex_);
   if (closed_) return false;
   contents_.recvs.emplace(created_++, std::pair(message, std::move(node)));
   return true;
 }
 
-SendPtr Context::FindSend(MessageId message) const {
+SendPtr ContextState::FindSend(MessageId message) const {
   const std::lock_guard lock(mutex_);
   const auto it = send_by_message_.find(message);
   return it == send_by_message_.end() ? SendPtr() : it->second;
 }
 
-std::vector<std::pair<MessageId, SendPtr>> Context::sends() const {
+std::vector<std::pair<MessageId, SendPtr>> ContextState::sends() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::pair<MessageId, SendPtr>> result;
   for (const auto& [order, entry] : contents_.sends) result.push_back(entry);
   return result;
 }
 
-std::vector<std::pair<MessageId, RecvPtr>> Context::recvs() const {
+std::vector<std::pair<MessageId, RecvPtr>> ContextState::recvs() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::pair<MessageId, RecvPtr>> result;
   for (const auto& [order, entry] : contents_.recvs) result.push_back(entry);
   return result;
 }
 
-std::set<WorkerId> Context::peers() const {
+std::set<WorkerId> ContextState::peers() const {
   const std::lock_guard lock(mutex_);
   return peers_;
 }
 
-void Context::Join(std::vector<LeafGradient> gradients) {
+void ContextState::Join(std::vector<LeafGradient> gradients) {
   const c10::AutoGradMode no_grad(false);
   struct Sum {
     LeafGradient* fresh;
@@ -76,35 +76,35 @@ void Context::Join(std::vector<LeafGradient> gradients) {
   }
 }
 
-std::vector<LeafGradient> Context::gradients() const {
+std::vector<LeafGradient> ContextState::gradients() const {
   const std::lock_guard lock(mutex_);
   std::vector<LeafGradient> result;
   for (const auto& [leaf, entry] : contents_.gradients) result.push_back(entry);
   return result;
 }
 
-at::Tensor Context::gradient(const at::Tensor& leaf) const {
+at::Tensor ContextState::gradient(const at::Tensor& leaf) const {
   const std::lock_guard lock(mutex_);
   const auto it = contents_.gradients.find(leaf.unsafeGetTensorImpl());
   return it == contents_.gradients.end() ? at::Tensor() : it->second.gradient;
 }
 
-void Context::Poison(Failure failure) {
+void ContextState::Poison(Failure failure) {
   const std::lock_guard lock(mutex_);
   if (!poison_) poison_ = std::move(failure);
 }
 
-std::optional<Failure> Context::poison() const {
+std::optional<Failure> ContextState::poison() const {
   const std::lock_guard lock(mutex_);
   return poison_;
 }
 
-bool Context::closed() const {
+bool ContextState::closed() const {
   const std::lock_guard lock(mutex_);
   return closed_;
 }
 
-std::set<WorkerId> Context::Close(Contents& rest) {
+std::set<WorkerId> ContextState::Close(Contents& rest) {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   std::swap(rest, contents_);

@@ -1,4 +1,4 @@
-// Context: what one worker knows of one distributed autograd context.
+// ContextState: what one worker knows of one distributed autograd context.
 #pragma once
 
 #include <map>
@@ -16,11 +16,12 @@
 
 namespace gradwire::autograd {
 
-// Thread-safe. A closed context (released, A7) records nothing and is empty; whoever still holds it notices nothing else.
-class Context {
+// Thread-safe. A closed context (released, A7) records nothing and is empty; whoever still holds it notices nothing
+// else.
+class ContextState {
  public:
-  explicit Context(ContextId id) : id_(id) {}
-  Context(const Context&) = delete;
+  explicit ContextState(ContextId id) : id_(id) {}
+  ContextState(const ContextState&) = delete;
 
   ContextId id() const { return id_; }
 
@@ -29,7 +30,7 @@ class Context {
   bool AddSend(MessageId message, SendPtr node);
   bool AddRecv(MessageId message, RecvPtr node);
 
-  SendPtr FindSend(MessageId message) const;  // null when there is none
+  SendPtr FindSend(MessageId message) const;                 // null when there is none
   std::vector<std::pair<MessageId, SendPtr>> sends() const;  // in the order of their creation
   std::vector<std::pair<MessageId, RecvPtr>> recvs() const;
   std::set<WorkerId> peers() const;  // whom calls with this context went to

@@ -2,25 +2,25 @@
 
 namespace gradwire::autograd {
 
-std::shared_ptr<Context> ContextTable::New() {
+std::shared_ptr<ContextState> ContextTable::New() {
   const std::lock_guard lock(mutex_);
   const ContextId id = (ContextId{rank_} << kCounterBits) | next_++;
-  auto context = std::make_shared<Context>(id);
+  auto context = std::make_shared<ContextState>(id);
   entries_[id].context = context;
   return context;
 }
 
-std::shared_ptr<Context> ContextTable::Find(ContextId id) const {
+std::shared_ptr<ContextState> ContextTable::Find(ContextId id) const {
   const std::lock_guard lock(mutex_);
   const auto it = entries_.find(id);
   return it == entries_.end() ? nullptr : it->second.context;
 }
 
-std::shared_ptr<Context> ContextTable::Enter(ContextId id) {
+std::shared_ptr<ContextState> ContextTable::Enter(ContextId id) {
   const std::lock_guard lock(mutex_);
   auto [it, is_new] = entries_.try_emplace(id);
   // One that was made here and is not here any more has been released.
-  if (is_new && CreatorOf(id) != rank_) it->second.context = std::make_shared<Context>(id);
+  if (is_new && CreatorOf(id) != rank_) it->second.context = std::make_shared<ContextState>(id);
   ++it->second.running;
   return it->second.context;
 }
@@ -32,11 +32,11 @@ void ContextTable::Leave(ContextId id) {
   if (--it->second.running == 0 && !it->second.context) entries_.erase(it);
 }
 
-std::shared_ptr<Context> ContextTable::Release(ContextId id) {
+std::shared_ptr<ContextState> ContextTable::Release(ContextId id) {
   const std::lock_guard lock(mutex_);
   const auto it = entries_.find(id);
   if (it == entries_.end()) return nullptr;
-  std::shared_ptr<Context> released = std::move(it->second.context);
+  std::shared_ptr<ContextState> released = std::move(it->second.context);
   it->second.context = nullptr;
   if (it->second.running == 0) entries_.erase(it);
   return released;

@@ -21,17 +21,17 @@ class ContextTable {
   static uint32_t CreatorOf(ContextId id) { return static_cast<uint32_t>(id >> kCounterBits); }
   ContextId max_id() const { return (ContextId{rank_} << kCounterBits) | ((ContextId{1} << kCounterBits) - 1); }
 
-  std::shared_ptr<Context> New();
-  std::shared_ptr<Context> Find(ContextId id) const;  // null when unknown or released
+  std::shared_ptr<ContextState> New();
+  std::shared_ptr<ContextState> Find(ContextId id) const;  // null when unknown or released
 
   // Header step of a call in context `id` (A7): makes it when this worker has not seen it. Null when it was released,
   // and the call runs without. Each Enter(), null or not, is followed by one Leave().
-  std::shared_ptr<Context> Enter(ContextId id);
+  std::shared_ptr<ContextState> Enter(ContextId id);
   void Leave(ContextId id);
 
   // Takes the context out. While handlers run in it an empty entry stays behind, so that what they and late headers say
   // does not make it anew. Null when unknown.
-  std::shared_ptr<Context> Release(ContextId id);
+  std::shared_ptr<ContextState> Release(ContextId id);
 
   std::vector<ContextId> ids() const;  // released ones left out
   std::vector<ContextId> CreatedBy(uint32_t rank) const;
@@ -39,7 +39,7 @@ class ContextTable {
 
  private:
   struct Entry {
-    std::shared_ptr<Context> context;  // null: a tombstone
+    std::shared_ptr<ContextState> context;  // null: a tombstone
     size_t running = 0;
   };
   const uint32_t rank_;

@@ -10,7 +10,7 @@ namespace {
 constexpr WorkerId kPeer{2, 9};
 
 TEST(ContextTest, A4_GradientsJoinByAddition) {
-  Context context(1);
+  ContextState context(1);
   const at::Tensor leaf = at::zeros({2}).set_requires_grad(true);
   const at::Tensor first = at::full({2}, 3.0);
   context.Join({{leaf, first}});
@@ -22,7 +22,7 @@ TEST(ContextTest, A4_GradientsJoinByAddition) {
 }
 
 TEST(ContextTest, SparseAndDenseGradientsJoin) {
-  Context context(1);
+  ContextState context(1);
   const at::Tensor leaf = at::zeros({3}).set_requires_grad(true);
   const at::Tensor sparse =
       at::sparse_coo_tensor(at::tensor({1}, at::kLong).view({1, 1}), at::tensor({5.0F}), {3}, at::kFloat);
@@ -34,13 +34,13 @@ TEST(ContextTest, SparseAndDenseGradientsJoin) {
 }
 
 TEST(ContextTest, A7_AClosedContextRecordsNothing) {
-  Context context(1);
+  ContextState context(1);
   const at::Tensor leaf = at::zeros({2}).set_requires_grad(true);
   const MessageId message{kPeer, 1};
   EXPECT_TRUE(context.AddPeer(kPeer));
   EXPECT_TRUE(context.AddSend(message, c10::make_intrusive<SendBackward>(TensorList{leaf})));
   EXPECT_TRUE(context.FindSend(message));
-  Context::Contents rest;
+  ContextState::Contents rest;
   EXPECT_EQ(context.Close(rest), std::set<WorkerId>{kPeer});
   EXPECT_EQ(rest.sends.size(), 1u);
   EXPECT_TRUE(context.closed());

@@ -57,8 +57,8 @@ struct NodeState {
 // One leaf's gradient of this pass.
 struct LeafEntry {
   at::Tensor leaf;
-  at::Tensor gradient;               // as it arrived; held until the end, so that one tensor for two leaves is seen as shared
-  at::Tensor sum;                    // defined early for leaves with post hooks, which may look for it
+  at::Tensor gradient;  // as it arrived; held until the end, so that one tensor for two leaves is seen as shared
+  at::Tensor sum;       // defined early for leaves with post hooks, which may look for it
   std::optional<c10::Stream> stream;
 };
 
@@ -110,7 +110,7 @@ struct Pass::State {
   void Run(ReadyNode ready, std::vector<ReadyNode>& heap);
   TensorList RunLeaf(AccumulateGrad& node, const TensorList& gradients, const std::optional<c10::Stream>& stream);
   void Distribute(const NodePtr& node, TensorList outputs, const std::optional<c10::Stream>& stream,
-             std::vector<ReadyNode>& heap);
+                  std::vector<ReadyNode>& heap);
   void Fail(Failure failure);
 
   const Options options;
@@ -252,7 +252,7 @@ TensorList Pass::State::RunLeaf(AccumulateGrad& node, const TensorList& gradient
 }
 
 void Pass::State::Distribute(const NodePtr& node, TensorList outputs, const std::optional<c10::Stream>& stream,
-                        std::vector<ReadyNode>& heap) {
+                             std::vector<ReadyNode>& heap) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Edge& edge = node->next_edge(i);
     if (!edge.is_valid()) continue;

@@ -39,7 +39,8 @@ class Pass {
   ~Pass();
   Pass(const Pass&) = delete;
 
-  // Adds what `entries` lead to, and counts its dependencies. The receive nodes that were not reached before. Thread-safe.
+  // Adds what `entries` lead to, and counts its dependencies. Gives the receive nodes that were not reached before.
+  // Thread-safe.
   std::vector<RecvPtr> Reach(const std::vector<NodePtr>& entries);
 
   // Runs `entry` and everything that becomes ready by it, on this thread: never under a role. Any number of threads. An
@@ -57,8 +58,8 @@ class Pass {
   std::unique_ptr<State> state_;
 };
 
-// Adds `gradient` to `sum`, by the rules of local autograd: the first is taken as it is when nobody else holds it and its
-// strides fit the leaf. `holders`: how many references to it the caller has.
+// Adds `gradient` to `sum`, by the rules of local autograd: the first is taken as it is when nobody else holds it and
+// its strides fit the leaf. `holders`: how many references to it the caller has.
 void AddGradient(const at::Tensor& leaf, at::Tensor& sum, const at::Tensor& gradient, size_t holders);
 
 }  // namespace gradwire::autograd

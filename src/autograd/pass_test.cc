@@ -48,7 +48,9 @@ class RaiseInBackward : public torch::autograd::Function<RaiseInBackward> {
 
 class SameForBoth : public torch::autograd::Function<SameForBoth> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& a, const at::Tensor& b) { return a + b; }
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& a, const at::Tensor& b) {
+    return a + b;
+  }
   static TensorList backward(torch::autograd::AutogradContext*, TensorList g) {
     returned = g[0].clone();
     TensorList result{returned, returned};
@@ -62,7 +64,9 @@ class SameForBoth : public torch::autograd::Function<SameForBoth> {
 
 class OnlyFirst : public torch::autograd::Function<OnlyFirst> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& a, const at::Tensor& b) { return a + b; }
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& a, const at::Tensor& b) {
+    return a + b;
+  }
   static TensorList backward(torch::autograd::AutogradContext*, TensorList g) {
     at::Tensor fresh = g[0].clone();
     returned_at = fresh.data_ptr();
@@ -183,7 +187,7 @@ TEST(PassTest, A3_ANodesExceptionIsReturnedWithItsTypeAndBareText) {
 TEST(PassTest, DescribeKnowsExceptionsThatTheCoreDoesNot) {
   struct Foreign {};
   const at::Tensor x = Leaf({3});
-  x.register_hook([](const at::Tensor& g) -> at::Tensor { throw Foreign(); });
+  x.register_hook([](const at::Tensor&) -> at::Tensor { throw Foreign(); });
   Pass::Options options = Local();
   options.describe = [](const std::exception_ptr& caught) -> std::optional<Failure> {
     try {

@@ -1,0 +1,87 @@
+#include "autograd/autograd.h"
+
+#include "autograd/protocol.h"
+
+namespace gradwire::autograd {
+namespace {
+
+std::shared_ptr<ContextState> Known(Protocol& protocol, ContextId id) {
+  std::shared_ptr<ContextState> context = protocol.interceptor().table().Find(id);
+  if (!context) throw Error(UnknownContext(id, protocol.interceptor().self().name));
+  return context;
+}
+
+}  // namespace
+
+Autograd::Autograd(const rpc::Peer& self, Functions& functions)
+    : protocol_(std::make_shared<Protocol>(std::make_shared<AutogradInterceptor>(self))) {
+  protocol_->Register(functions);
+}
+
+Autograd::~Autograd() = default;
+
+std::shared_ptr<rpc::Interceptor> Autograd::interceptor() const {
+  return std::shared_ptr<rpc::Interceptor>(protocol_, &protocol_->interceptor());
+}
+
+void Autograd::Attach(rpc::Rpc* rpc) { protocol_->Attach(CallsOver(*rpc)); }
+
+void Autograd::OnPeerEnded(const rpc::Peer& peer) { protocol_->OnPeerEnded(peer.id); }
+
+ContextId Autograd::NewContext() { return protocol_->interceptor().table().New()->id(); }
+
+bool Autograd::Knows(ContextId context) const { return protocol_->interceptor().table().Find(context) != nullptr; }
+
+bool Autograd::Release(ContextId context) { return protocol_->Release(context); }
+
+ContextId Autograd::current() const {
+  const auto context = protocol_->interceptor().current().get();
+  return context ? context->id() : -1;
+}
+
+ContextId Autograd::SetCurrent(ContextId context) {
+  const ContextId before = current();
+  std::weak_ptr<ContextState> next;
+  if (context >= 0) next = Known(*protocol_, context);
+  protocol_->interceptor().current().Set(std::move(next));
+  return before;
+}
+
+void Autograd::Backward(ContextId context, const std::vector<at::Tensor>& roots, bool retain_graph) {
+  protocol_->Backward(context, roots, retain_graph);
+}
+
+std::vector<std::pair<at::Tensor, at::Tensor>> Autograd::Gradients(ContextId context) const {
+  std::vector<std::pair<at::Tensor, at::Tensor>> result;
+  for (LeafGradient& entry : Known(*protocol_, context)->gradients()) {
+    result.emplace_back(std::move(entry.leaf), std::move(entry.gradient));
+  }
+  return result;
+}
+
+void Autograd::set_describe(std::function<std::optional<Failure>(const std::exception_ptr&)> describe) {
+  protocol_->set_describe(std::move(describe));
+}
+
+Autograd::Counts Autograd::counts() const {
+  return {.contexts = protocol_->interceptor().table().ids().size(), .passes = protocol_->passes()};
+}
+
+Autograd::Record Autograd::Inspect(ContextId id) const {
+  struct Nodes {
+    std::vector<std::pair<MessageId, SendPtr>> sends;
+    std::vector<std::pair<MessageId, RecvPtr>> recvs;
+  };
+  const auto context = Known(*protocol_, id);
+  auto nodes = std::make_shared<Nodes>(Nodes{context->sends(), context->recvs()});
+  Record record;
+  for (const auto& [message, node] : nodes->sends) record.sends.emplace_back(message, node.get());
+  for (const auto& [message, node] : nodes->recvs) record.recvs.emplace_back(message, node.get());
+  record.peers = context->peers();
+  record.keep = std::move(nodes);
+  return record;
+}
+
+ContextId Autograd::max_id() const { return protocol_->interceptor().table().max_id(); }
+
+}  // namespace gradwire::autograd

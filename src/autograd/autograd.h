@@ -1,0 +1,83 @@
+// Autograd: distributed autograd of one worker. The facade of this layer.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "gradwire/autograd.h"
+#include "gradwire/error.h"
+#include "gradwire/function.h"
+#include "rpc/interceptor.h"
+
+namespace gradwire::rpc {
+class Rpc;
+}
+namespace torch::autograd {
+struct Node;
+}
+
+namespace gradwire::autograd {
+
+class Protocol;
+
+// Thread-safe.
+class GRADWIRE_API Autograd {
+ public:
+  // Registers the control messages of autograd in `functions`, a table of this worker alone.
+  Autograd(const rpc::Peer& self, Functions& functions);
+  ~Autograd();
+  Autograd(const Autograd&) = delete;
+
+  // For Rpc::Options, then Attach() before the first call. `rpc` ends before this object or with it.
+  std::shared_ptr<rpc::Interceptor> interceptor() const;
+  void Attach(rpc::Rpc* rpc);
+  // Each peer whose session has ended: passes that it started end, contexts that it made are released (A7). Any thread.
+  void OnPeerEnded(const rpc::Peer& peer);
+
+  // A new context, current nowhere yet.
+  ContextId NewContext();
+  bool Knows(ContextId context) const;
+  // On this worker and on all that its calls reached (A7). False when it is unknown. Waits for nothing.
+  bool Release(ContextId context);
+
+  // The context that is current on this thread, or -1.
+  ContextId current() const;
+  // Makes it current on this thread, -1: none; gives what was current before, or -1. Throws Error(kInvalid) when it is
+  // unknown.
+  ContextId SetCurrent(ContextId context);
+
+  // See gradwire/autograd.h.
+  void Backward(ContextId context, const std::vector<at::Tensor>& roots, bool retain_graph = false);
+  std::vector<std::pair<at::Tensor, at::Tensor>> Gradients(ContextId context) const;
+
+  // How to describe exceptions of nodes and hooks that only Python understands: called where one was caught, without
+  // locks; nothing for those that it does not know.
+  void set_describe(std::function<std::optional<Failure>(const std::exception_ptr&)> describe);
+
+  struct Counts {
+    size_t contexts = 0;
+    size_t passes = 0;
+  };
+  Counts counts() const;
+
+  // What a context has recorded here. For tests and debugging.
+  struct Record {
+    std::vector<std::pair<MessageId, torch::autograd::Node*>> sends, recvs;  // in the order of their creation
+    std::set<WorkerId> peers;                                                // whom calls with it went to
+    std::shared_ptr<void> keep;                                              // the nodes live as long as this
+  };
+  Record Inspect(ContextId context) const;  // throws Error(kInvalid) when it is unknown
+  ContextId max_id() const;                 // the largest that this worker can give
+
+ private:
+  const std::shared_ptr<Protocol> protocol_;
+};
+
+}  // namespace gradwire::autograd

@@ -1,0 +1,107 @@
+#include "autograd/autograd_interceptor.h"
+
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "autograd/extension.h"
+
+namespace gradwire::autograd {
+namespace {
+
+constexpr size_t kSlot = static_cast<size_t>(rpc::StateSlot::kAutograd);
+
+void AttachReceived(ContextState& context, const TensorList& tensors, const ContextExtension& extension,
+                    WorkerId peer) {
+  if (!extension.message) return;
+  const TensorList received = RequiringGrad(tensors);
+  if (received.size() != extension.tensor_count) {
+    throw Error(ErrorCode::kInvalid, "a message announced " + std::to_string(extension.tensor_count) +
+                                         " tensors that require grad and brought " + std::to_string(received.size()));
+  }
+  context.AddRecv(*extension.message, RecvBackward::Attach(received, peer, *extension.message));
+}
+
+}  // namespace
+
+// Of a call that this worker made in a context; lives as long as the call is under way.
+struct AutogradInterceptor::SentCall {
+  std::weak_ptr<AutogradInterceptor> owner;
+  std::shared_ptr<ContextState> context;
+  WorkerId peer;
+  bool no_grad = false;
+
+  ~SentCall() {
+    if (!context->closed()) return;
+    if (const auto self = owner.lock(); self && self->late_release_) self->late_release_(peer, context->id());
+  }
+};
+
+// Of a call that this worker serves in a context, from its header step until its handler has let go of it.
+struct AutogradInterceptor::EnteredCall {
+  std::weak_ptr<AutogradInterceptor> owner;
+  ContextExtension extension;
+  std::shared_ptr<ContextState> context;  // null: released
+  std::atomic<bool> attached{false};
+
+  ~EnteredCall() {
+    if (const auto self = owner.lock()) self->table_.Leave(extension.context);
+  }
+};
+
+void AutogradInterceptor::RecordSend(ContextState& context, const TensorList& tensors, ContextExtension& extension) {
+  const TensorList sent = RequiringGrad(tensors);
+  if (sent.empty()) return;
+  const MessageId message{self_.id, next_message_.fetch_add(1)};
+  if (!context.AddSend(message, c10::make_intrusive<SendBackward>(sent))) return;
+  extension.message = message;
+  extension.tensor_count = static_cast<uint32_t>(sent.size());
+}
+
+void AutogradInterceptor::OnSend(rpc::OutgoingCall& call) {
+  if (call.request.function.starts_with(kFunctionPrefix)) return;
+  const std::shared_ptr<ContextState> context = current_.get();
+  if (!context || !context->AddPeer(call.to.id)) return;
+  ContextExtension extension{.context = context->id(), .no_grad = !c10::GradMode::is_enabled()};
+  if (!extension.no_grad) RecordSend(*context, call.request.args.tensors, extension);
+  call.request.extensions.push_back(Encode(extension));
+  call.state[kSlot] = std::shared_ptr<SentCall>(new SentCall{weak_from_this(), context, call.to.id, extension.no_grad});
+}
+
+void AutogradInterceptor::OnHeader(rpc::ServedCall& call) {
+  const auto extension = FindContextExtension(call.request.extensions);
+  if (!extension) return;
+  auto entered = std::make_shared<EnteredCall>();
+  entered->context = table_.Enter(extension->context);
+  entered->extension = *extension;
+  entered->owner = weak_from_this();
+  call.state[kSlot] = std::move(entered);
+}
+
+std::shared_ptr<void> AutogradInterceptor::OnDispatch(rpc::ServedCall& call) {
+  const auto entered = std::static_pointer_cast<EnteredCall>(call.state[kSlot]);
+  if (!entered || !entered->context || entered->context->closed()) return nullptr;
+  // A handler that answers later enters again.
+  if (!entered->attached.exchange(true)) {
+    AttachReceived(*entered->context, call.request.args.tensors, entered->extension, call.from.id);
+  }
+  return std::make_shared<CurrentContext::Scope>(current_, entered->context);
+}
+
+void AutogradInterceptor::OnReply(rpc::ServedCall& call, wire::Reply& reply) {
+  const auto entered = std::static_pointer_cast<EnteredCall>(call.state[kSlot]);
+  if (!entered || !entered->context || entered->extension.no_grad) return;
+  ContextExtension extension{.context = entered->extension.context};
+  RecordSend(*entered->context, reply.value.tensors, extension);
+  if (extension.message) reply.extensions.push_back(Encode(extension));
+}
+
+void AutogradInterceptor::OnReplyReceived(wire::Reply& reply, CallState& state) {
+  const auto sent = std::static_pointer_cast<SentCall>(state[kSlot]);
+  if (!sent || sent->no_grad || sent->context->closed()) return;
+  const auto extension = FindContextExtension(reply.extensions);
+  if (!extension) return;
+  AttachReceived(*sent->context, reply.value.tensors, *extension, sent->peer);
+}
+
+}  // namespace gradwire::autograd
