@@ -1,0 +1,82 @@
+#include "transport/inproc/inproc_listener.h"
+
+#include <utility>
+
+namespace gradwire::transport {
+namespace {
+
+// Sets an event at the end of its life: a task that the executor drops must not be waited for.
+class SetAtEnd {
+ public:
+  explicit SetAtEnd(std::shared_ptr<Event> event) : event_(std::move(event)) {}
+  SetAtEnd(SetAtEnd&&) = default;
+  ~SetAtEnd() {
+    if (event_) event_->Set();
+  }
+
+ private:
+  std::shared_ptr<Event> event_;
+};
+
+}  // namespace
+
+std::shared_ptr<InprocEnd> InprocListener::MakeEnd(const std::string& description) {
+  auto end = std::make_shared<InprocEnd>(executor_, description);
+  std::lock_guard lock(mutex_);
+  if (stopped_) return nullptr;
+  std::erase_if(ends_, [](const auto& weak) { return weak.expired(); });
+  ends_.push_back(end);
+  return end;
+}
+
+bool InprocListener::PostCallback(Task task) {
+  auto done = std::make_shared<Event>();
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return false;
+    std::erase_if(callbacks_, [](const auto& event) { return event->is_set(); });
+    callbacks_.push_back(done);
+  }
+  executor_->Post([end = SetAtEnd(std::move(done)), task = std::move(task)]() mutable { task(); });
+  return true;
+}
+
+void InprocListener::SetAccept(Transport::AcceptCallback accept) {
+  std::lock_guard lock(mutex_);
+  accept_ = std::move(accept);
+}
+
+void InprocListener::Accept(std::shared_ptr<InprocEnd> end) {
+  Transport::AcceptCallback accept;
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return;  // the end goes, and the other one learns of it
+    accept = accept_;
+  }
+  accept(std::move(end));
+}
+
+bool InprocListener::stopped() const {
+  std::lock_guard lock(mutex_);
+  return stopped_;
+}
+
+void InprocListener::Stop() {
+  std::vector<std::shared_ptr<Event>> callbacks;
+  std::vector<std::weak_ptr<InprocEnd>> ends;
+  {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+    callbacks.swap(callbacks_);
+    ends.swap(ends_);
+  }
+  for (const auto& done : callbacks) executor_->Await(*done);
+  for (const auto& weak : ends) {
+    auto end = weak.lock();
+    if (!end) continue;
+    end->Close({.code = ErrorCode::kDisconnected, .text = "this side has stopped"});
+    executor_->Await(end->ended());
+  }
+}
+
+}  // namespace gradwire::transport
