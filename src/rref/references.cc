@@ -125,7 +125,13 @@ std::shared_ptr<RRefHandle> References::Own(Payload value, std::string type_name
 }
 
 void References::DropAll() {
-  for (const auto& handle : impl_->LiveHandles()) handle->Drop();
+  const auto live = impl_->LiveHandles();
+  const auto drop = [&live] {
+    for (const auto& handle : live) handle->Drop();
+  };
+  // A message that is just being sent may share such a handle: its AddFork must not come behind the drop (rule 4).
+  if (const auto rpc = impl_->rpc_or_null()) return rpc->InSendStep(drop);
+  drop();
 }
 
 std::vector<std::string> References::Leaks() const {
