@@ -73,14 +73,6 @@ UserTable::Actions UserTable::Dropped(ForkId fork) {
   return actions;
 }
 
-UserTable::Actions UserTable::DropAll() {
-  Actions actions;
-  for (const ForkId& fork : Forks()) {
-    for (Action& action : Dropped(fork)) actions.push_back(std::move(action));
-  }
-  return actions;
-}
-
 const UserTable::Fork* UserTable::Find(ForkId fork) const {
   const auto at = forks_.find(fork);
   return at == forks_.end() ? nullptr : &at->second;

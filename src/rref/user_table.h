@@ -83,9 +83,6 @@ class UserTable {
   // The last copy of the handle is gone (rule 5). Dropping twice does nothing.
   [[nodiscard]] Actions Dropped(ForkId fork);
 
-  // All handles are dropped by force (R5).
-  [[nodiscard]] Actions DropAll();
-
   // Null for a fork that is not here. Valid until the next event.
   const Fork* Find(ForkId fork) const;
 

@@ -121,20 +121,5 @@ TEST(UserTable, ADroppedForkIsDroppedOnceAndCannotBeUsed) {
   EXPECT_EQ(table.counts(), UserTable::Counts{});
 }
 
-TEST(UserTable, R5DropAllDropsEachFork) {
-  UserTable table;
-  table.Created(kRRef, kFork, kO);
-  EXPECT_TRUE(table.Confirm(kFork, 1).empty());
-  EXPECT_TRUE(table.Received({kV, 0}, {kV, 1}, kV, kV));
-  size_t drops = 0, answers = 0;
-  for (const auto& action : table.DropAll()) {
-    drops += std::holds_alternative<SendDropFork>(action);
-    answers += std::holds_alternative<AnswerConfirm>(action);
-  }
-  EXPECT_EQ(drops, 2u);
-  EXPECT_EQ(answers, 1u);
-  EXPECT_EQ(table.counts(), UserTable::Counts{});
-}
-
 }  // namespace
 }  // namespace gradwire::rref

@@ -1,0 +1,52 @@
+// All interleavings of the RRef protocol between an owner O and users U, V, W, on the real tables: R1 and R2.
+//
+// Around the tables stands a model of what the layer above does with them: ordered channels, send steps, header steps.
+// A step of the exploration is one delivery, or one thing that a program does with a live handle.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gradwire::sim {
+
+// One planted change of the protocol each. The first two are in the model of the sender and the receiver, the others in
+// the owner's table, built with a rule switched off (rref::OwnerRules).
+enum class Mistake : uint8_t {
+  kNone,
+  kDropBeforeAdd,       // a user that shares and drops queues the drop first (against rule 4)
+  kLateHold,            // a hold is taken some time after the header step (against rule 2)
+  kNoTombstone,         // a drop that comes before its add is forgotten (against rule 6)
+  kTombstoneAfterFree,  // a drop of what is gone is remembered (against rule 7)
+  kFetchBeforeCreate,   // "not yet" is taken for "no longer" (against rule 7)
+  kFetchKeepsNothing,   // a value may be freed under an unanswered fetch
+  kConfirmAtOnce,       // a confirm does not wait for the fork (against rule 4)
+};
+
+// U creates the first value at the start.
+enum class SecondValue : uint8_t {
+  kNone,
+  kOfSameCreator,  // U creates another at any time
+  kOfOwner,        // a value of O's own program, first shared at any time
+};
+
+// How often things may happen in one run, all users and values together.
+struct ExploreBounds {
+  SecondValue second = SecondValue::kNone;
+  int shares = 3;         // a message that carries a reference, between any two
+  int fetches = 0;        // by a user with a live handle, or by O through a handle of its own
+  int confirms = 0;       // by a user with a live handle
+  int strays = 0;         // a user sends a drop twice, which a right one never does: it must cost nothing
+  bool failures = false;  // a creation may end with a failure
+};
+
+struct ExploreReport {
+  size_t states = 0;               // different ones visited, up to the broken guarantee if there is one
+  std::string broken;              // empty: every guarantee held in every state
+  std::vector<std::string> steps;  // that led to it
+};
+
+ExploreReport Explore(const ExploreBounds& bounds, Mistake mistake = Mistake::kNone);
+
+}  // namespace gradwire::sim
