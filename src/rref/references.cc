@@ -38,7 +38,10 @@ class Hooks final : public rpc::Interceptor {
         allowed = actions.has_value();
         return actions ? std::move(*actions) : OwnerTable::Actions{};
       });
-      if (!allowed) throw Error(ErrorCode::kInvalid, "a creation under an id that its sender may not use");
+      if (!allowed) {
+        call.request.keep_as.reset();  // the end of this call must not set the value that another has made
+        throw Error(ErrorCode::kInvalid, "a creation under an id that its sender may not use");
+      }
     }
     call.request.args.references = shell_->Receive(call.request.references, call.from.id);
   }
