@@ -20,11 +20,9 @@ Autograd::Autograd(const rpc::Peer& self, Functions& functions)
 
 Autograd::~Autograd() = default;
 
-std::shared_ptr<rpc::Interceptor> Autograd::interceptor() const {
-  return std::shared_ptr<rpc::Interceptor>(protocol_, &protocol_->interceptor());
-}
+std::shared_ptr<rpc::Interceptor> Autograd::interceptor() const { return protocol_->shared_interceptor(); }
 
-void Autograd::Attach(rpc::Rpc* rpc) { protocol_->Attach(CallsOver(*rpc)); }
+void Autograd::Attach(std::shared_ptr<rpc::Rpc> rpc) { protocol_->Attach(CallsOver(std::move(rpc))); }
 
 void Autograd::OnPeerEnded(const rpc::Peer& peer) { protocol_->OnPeerEnded(peer.id); }
 

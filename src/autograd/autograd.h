@@ -35,9 +35,9 @@ class GRADWIRE_API Autograd {
   ~Autograd();
   Autograd(const Autograd&) = delete;
 
-  // For Rpc::Options, then Attach() before the first call. `rpc` ends before this object or with it.
+  // For Rpc::Options, then Attach() before the first call.
   std::shared_ptr<rpc::Interceptor> interceptor() const;
-  void Attach(rpc::Rpc* rpc);
+  void Attach(std::shared_ptr<rpc::Rpc> rpc);
   // Each peer whose session has ended: passes that it started end, contexts that it made are released (A7). Any thread.
   void OnPeerEnded(const rpc::Peer& peer);
 

@@ -9,10 +9,10 @@ namespace {
 
 class CallsOverRpc final : public Calls {
  public:
-  explicit CallsOverRpc(rpc::Rpc& rpc) : rpc_(rpc) {}
+  explicit CallsOverRpc(std::shared_ptr<rpc::Rpc> rpc) : rpc_(std::move(rpc)) {}
 
-  const rpc::Peer& self() const override { return rpc_.self(); }
-  Executor& executor() override { return *rpc_.executor(); }
+  const rpc::Peer& self() const override { return rpc_->self(); }
+  Executor& executor() override { return *rpc_->executor(); }
 
   void Send(WorkerId to, const std::string& function, Payload args, Completion done) override {
     // Shared, since the call layer keeps what it was given when it throws.
@@ -24,22 +24,24 @@ class CallsOverRpc final : public Calls {
     call.options.timeout = std::chrono::milliseconds(0);
     call.internal = true;
     try {
-      rpc_.Send(std::move(call), [shared](Outcome outcome) { (*shared)(std::move(outcome)); });
+      rpc_->Send(std::move(call), [shared](Outcome outcome) { (*shared)(std::move(outcome)); });
     } catch (const Error& error) {
       executor().Post([shared, failure = error.failure()] { (*shared)(failure); });
     }
   }
 
   void Notify(WorkerId to, const std::string& function, Payload args) override {
-    rpc_.Notify(to, function, std::move(args));
+    rpc_->Notify(to, function, std::move(args));
   }
 
  private:
-  rpc::Rpc& rpc_;
+  const std::shared_ptr<rpc::Rpc> rpc_;
 };
 
 }  // namespace
 
-std::shared_ptr<Calls> CallsOver(rpc::Rpc& rpc) { return std::make_shared<CallsOverRpc>(rpc); }
+std::shared_ptr<Calls> CallsOver(std::shared_ptr<rpc::Rpc> rpc) {
+  return std::make_shared<CallsOverRpc>(std::move(rpc));
+}
 
 }  // namespace gradwire::autograd

@@ -30,7 +30,7 @@ class Calls {
   virtual void Notify(WorkerId to, const std::string& function, Payload args) = 0;
 };
 
-// Over the real call layer, which must outlive it.
-std::shared_ptr<Calls> CallsOver(rpc::Rpc& rpc);
+// Over the real call layer.
+std::shared_ptr<Calls> CallsOver(std::shared_ptr<rpc::Rpc> rpc);
 
 }  // namespace gradwire::autograd

@@ -27,6 +27,7 @@ class Protocol : public std::enable_shared_from_this<Protocol> {
   void set_describe(Describe describe);
 
   AutogradInterceptor& interceptor() { return *interceptor_; }
+  const std::shared_ptr<AutogradInterceptor>& shared_interceptor() const { return interceptor_; }
   Calls& calls() { return *calls_; }
 
   // Throws Error; see gradwire/autograd.h.
