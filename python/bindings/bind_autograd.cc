@@ -1,0 +1,69 @@
+// Distributed autograd: contexts, backward passes, gradients.
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <vector>
+
+#include "gradwire/autograd.h"
+#include "python_worker.h"
+
+namespace gradwire::python {
+namespace {
+
+// A context of the thread that made it, until close().
+class PythonContext {
+ public:
+  explicit PythonContext(PythonWorker& worker)
+      : worker_(worker.shared()), context_(std::make_unique<autograd::Context>(worker.worker())) {}
+  ~PythonContext() { Close(); }
+
+  int64_t id() const { return context_ ? context_->id() : -1; }
+  void Close() {
+    if (!context_) return;
+    const py::gil_scoped_release unlocked;
+    context_.reset();
+  }
+
+ private:
+  const std::shared_ptr<Worker> worker_;
+  std::unique_ptr<autograd::Context> context_;
+};
+
+void Backward(PythonWorker& worker, int64_t context_id, const std::vector<at::Tensor>& roots, bool retain_graph) {
+  const auto alive = worker.shared();
+  WithoutLock([&] { autograd::backward(*alive, context_id, roots, retain_graph); });
+}
+
+py::dict Gradients(PythonWorker& worker, int64_t context_id) {
+  py::dict gradients;
+  // The very tensor objects: a tensor of C++ finds its Python object again.
+  for (const auto& [leaf, gradient] : autograd::get_gradients(worker.worker(), context_id)) {
+    gradients[py::cast(leaf)] = py::cast(gradient);
+  }
+  return gradients;
+}
+
+}  // namespace
+
+void BindAutograd(py::module_& module) {
+  py::class_<PythonContext>(module, "AutogradContext")
+      .def(py::init<PythonWorker&>(), py::arg("worker"))
+      .def("id", &PythonContext::id)
+      .def("close", &PythonContext::Close);
+  const auto worker = py::arg("worker");
+  const auto context_id = py::arg("context_id");
+  const auto retain_graph = py::arg("retain_graph") = false;
+  module.def(
+      "backward",
+      [](PythonWorker& worker, int64_t context_id, const at::Tensor& root, bool retain_graph) {
+        Backward(worker, context_id, {root}, retain_graph);
+      },
+      worker, context_id, py::arg("root").none(false), retain_graph);
+  module.def("backward", Backward, worker, context_id, py::arg("roots"), retain_graph);
+  module.def("get_gradients", Gradients, worker, context_id);
+  module.def(
+      "current_context", [](PythonWorker& worker) { return autograd::current_context(worker.worker()); }, worker);
+}
+
+}  // namespace gradwire::python

@@ -1,0 +1,158 @@
+// Futures: torch's own, completed by calls, with errors that keep their type.
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "future_completion.h"
+#include "python_errors.h"
+#include "python_worker.h"
+#include "value_decoder.h"
+
+namespace gradwire::python {
+namespace {
+
+using IValueFuture = c10::intrusive_ptr<c10::ivalue::Future>;
+using Wrapper = torch::jit::PythonFutureWrapper;
+
+IValueFuture FutureOf(py::handle future) { return py::cast<std::shared_ptr<Wrapper>>(future)->fut; }
+
+c10::IValue ToIValue(const py::object& value) { return torch::jit::toIValue(value, c10::PyObjectType::get()); }
+
+// A program may complete a future of ours itself; then the outcome is nobody's.
+void Fail(const IValueFuture& future, std::exception_ptr error) { future->setErrorIfNeeded(std::move(error)); }
+
+void Succeed(const IValueFuture& future, c10::IValue value) {
+  try {
+    future->markCompleted(std::move(value));
+  } catch (const c10::Error&) {
+    if (!future->completed()) throw;
+  }
+}
+
+// Runs without the lock; takes it only where Python objects are made.
+void Complete(const IValueFuture& future, Outcome outcome) {
+  if (!outcome.ok()) return Fail(future, std::make_exception_ptr(Error(outcome.failure())));
+  if (!InterpreterLives()) return;
+  c10::IValue value;
+  std::exception_ptr error;
+  {
+    const py::gil_scoped_acquire locked;
+    try {
+      value = ToIValue(DecodePython(outcome.value()));
+    } catch (const py::error_already_set& raised) {
+      error = std::make_exception_ptr(KeepError(raised));
+    } catch (const Error& failed) {
+      error = std::make_exception_ptr(failed);
+    }
+  }
+  if (error) return Fail(future, std::move(error));
+  Succeed(future, std::move(value));
+}
+
+// A callback with the Python object that it is given: the very future that it was added to.
+struct Callback {
+  Callback(py::object future, py::function function) : future(std::move(future)), function(std::move(function)) {}
+  SharedObject future, function;
+
+  // With the lock.
+  py::object Call() const { return py::reinterpret_borrow<py::object>(function.get())(future.get()); }
+};
+
+// Calls the callback when `future` is done and completes `next` with what it returns or raises.
+void Then(py::object future, py::function function, py::handle next) {
+  const IValueFuture source = FutureOf(future);
+  auto callback = std::make_shared<Callback>(std::move(future), std::move(function));
+  auto run = [callback = std::move(callback), result = FutureOf(next)](c10::ivalue::Future&) {
+    if (!InterpreterLives()) return;
+    c10::IValue value;
+    std::exception_ptr error;
+    {
+      const py::gil_scoped_acquire locked;
+      try {
+        value = ToIValue(callback->Call());
+      } catch (const py::error_already_set& raised) {
+        error = std::make_exception_ptr(KeepError(raised));
+      }
+    }
+    error ? Fail(result, std::move(error)) : Succeed(result, std::move(value));
+  };
+  const py::gil_scoped_release unlocked;
+  source->addCallback(std::move(run));
+}
+
+void AddDoneCallback(py::object future, py::function function) {
+  const IValueFuture source = FutureOf(future);
+  auto callback = std::make_shared<Callback>(std::move(future), std::move(function));
+  auto run = [callback = std::move(callback)](c10::ivalue::Future&) {
+    if (!InterpreterLives()) return;
+    const py::gil_scoped_acquire locked;
+    try {
+      callback->Call();
+    } catch (const py::error_already_set& raised) {
+      DescribeError(raised, true);  // printed: nobody waits for it
+    }
+  };
+  const py::gil_scoped_release unlocked;
+  source->addCallback(std::move(run));
+}
+
+void SetException(py::handle future, py::object exception) {
+  const IValueFuture target = FutureOf(future);
+  auto error = std::make_exception_ptr(KeptException(std::move(exception)));
+  const py::gil_scoped_release unlocked;
+  target->setError(std::move(error));
+}
+
+// Without a worker there is no pool whose threads would have to be replaced.
+void WaitAlone(const IValueFuture& future) {
+  struct Wait {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool over = false;
+  };
+  auto wait = std::make_shared<Wait>();
+  future->addCallback([wait](c10::ivalue::Future&) {
+    std::lock_guard lock(wait->mutex);
+    wait->over = true;
+    wait->changed.notify_all();
+  });
+  std::unique_lock lock(wait->mutex);
+  while (!wait->changed.wait_for(lock, std::chrono::milliseconds(100), [&] { return wait->over; })) {
+    lock.unlock();
+    LookForSignals();
+    lock.lock();
+  }
+}
+
+// Returns when the future is done. The library sees the wait: on a pool thread of `worker` another one runs meanwhile
+// (C3), and Ctrl-C ends it.
+void Wait(py::handle future, const PythonWorker* worker) {
+  const IValueFuture awaited = FutureOf(future);
+  if (awaited->completed()) return;
+  const std::shared_ptr<Worker> alive = worker ? worker->shared() : nullptr;
+  WithoutLock([&] {
+    if (!alive) return WaitAlone(awaited);
+    auto over = alive->NewFuture();
+    awaited->addCallback([over](c10::ivalue::Future&) { over->Complete(nullptr); });
+    over->Wait();
+  });
+}
+
+}  // namespace
+
+Completion CompletionOf(py::handle future) {
+  return [target = FutureOf(future)](Outcome outcome) { Complete(target, std::move(outcome)); };
+}
+
+void BindFuture(py::module_& module) {
+  module.def("future_then", Then, py::arg("future"), py::arg("callback"), py::arg("next"));
+  module.def("future_add_done_callback", AddDoneCallback, py::arg("future"), py::arg("callback"));
+  module.def("future_set_exception", SetException, py::arg("future"), py::arg("exception"));
+  module.def("future_wait", Wait, py::arg("future"), py::arg("worker").none(true));
+}
+
+}  // namespace gradwire::python

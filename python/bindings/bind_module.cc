@@ -1,0 +1,33 @@
+// gradwire._C: what the Python package stands on. Nothing here starts a thread.
+#include "bindings.h"
+#include "python_errors.h"
+#include "value_decoder.h"
+#include "value_encoder.h"
+
+namespace gradwire::python {
+namespace {
+
+// A value there and back, as a call would carry it: what the tests of encoder and decoder call.
+py::object RoundTrip(py::handle value) { return DecodePython(EncodePython(value)); }
+
+// Whether the value travels as plain tagged bytes.
+bool IsPlain(py::handle value) {
+  Payload payload;
+  return ValueEncoder(payload).TryPut(value.ptr());
+}
+
+}  // namespace
+}  // namespace gradwire::python
+
+PYBIND11_MODULE(_C, module) {
+  namespace python = gradwire::python;
+  python::py::module_::import("torch");  // its types are bound there
+  python::RegisterErrors();
+  python::BindWorker(module);
+  python::BindReference(module);
+  python::BindFuture(module);
+  python::BindAutograd(module);
+  python::BindOptions(module);
+  module.def("round_trip", python::RoundTrip, pybind11::arg("value"));
+  module.def("is_plain", python::IsPlain, pybind11::arg("value"));
+}

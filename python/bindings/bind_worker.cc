@@ -1,0 +1,73 @@
+// Workers, what they are called, and the options of init_rpc.
+#include <pybind11/operators.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "python_handler.h"
+#include "python_worker.h"
+
+namespace gradwire::python {
+namespace {
+
+WorkerInfo CheckedInfo(std::string name, int64_t id) {
+  if (name.empty()) throw Error(ErrorCode::kInvalid, "Worker name must be non-empty");
+  if (name.size() >= 128) throw Error(ErrorCode::kInvalid, "Worker name must be shorter than 128 characters");
+  const bool valid = std::all_of(name.begin(), name.end(),
+                                 [](unsigned char c) { return std::isalnum(c) || c == '_' || c == ':' || c == '-'; });
+  if (!valid) {
+    throw Error(ErrorCode::kInvalid, "Worker name must match [A-Za-z0-9_:-]+, which '" + name + "' does not");
+  }
+  return {std::move(name), id};
+}
+
+void BindWorkerInfo(py::module_& module) {
+  py::class_<WorkerInfo>(module, "WorkerInfo")
+      .def(py::init(&CheckedInfo), py::arg("name"), py::arg("id"))
+      .def_readonly("name", &WorkerInfo::name)
+      .def_readonly("id", &WorkerInfo::id)
+      .def(py::self == py::self)
+      .def("__hash__", [](const WorkerInfo& self) { return py::hash(py::make_tuple(self.name, self.id)); })
+      .def("__repr__",
+           [](const WorkerInfo& self) {
+             return "WorkerInfo(id=" + std::to_string(self.id) + ", name=" + self.name + ")";
+           })
+      .def(py::pickle([](const WorkerInfo& self) { return py::make_tuple(self.name, self.id); },
+                      [](const py::tuple& state) {
+                        return CheckedInfo(py::cast<std::string>(state[0]), py::cast<int64_t>(state[1]));
+                      }));
+}
+
+}  // namespace
+
+void BindWorker(py::module_& module) {
+  BindWorkerInfo(module);
+  module.attr("UNSET_TIMEOUT") = kUnsetTimeout;
+  module.def("load_functions", LoadFunctions, py::arg("path"));
+  py::class_<PythonWorker, std::shared_ptr<PythonWorker>>(module, "Worker")
+      .def(py::init<const std::string&, int, int, py::handle, double, double, size_t>(), py::kw_only(), py::arg("name"),
+           py::arg("rank"), py::arg("world_size"), py::arg("store"), py::arg("rpc_timeout"), py::arg("init_timeout"),
+           py::arg("num_worker_threads"))
+      .def("call_sync", &PythonWorker::CallSync, py::arg("to"), py::arg("func"), py::arg("args"), py::arg("kwargs"),
+           py::arg("timeout"))
+      .def("call_async", &PythonWorker::CallAsync, py::arg("future"), py::arg("to"), py::arg("func"), py::arg("args"),
+           py::arg("kwargs"), py::arg("timeout"))
+      .def("remote", &PythonWorker::Remote, py::arg("to"), py::arg("func"), py::arg("args"), py::arg("kwargs"),
+           py::arg("timeout"))
+      .def("info", [](PythonWorker& self) { return self.worker().info(); })
+      .def("find", &PythonWorker::Find, py::arg("worker"))
+      .def("infos", [](PythonWorker& self) { return self.worker().worker_infos(); })
+      .def("rpc_timeout",
+           [](PythonWorker& self) { return static_cast<double>(self.worker().rpc_timeout().count()) / 1000; })
+      .def(
+          "set_rpc_timeout",
+          [](PythonWorker& self, double seconds) { self.worker().set_rpc_timeout(ToMilliseconds(seconds)); },
+          py::arg("seconds"))
+      .def("serve", &PythonWorker::Serve)
+      .def("shutdown", &PythonWorker::Shutdown, py::arg("graceful"), py::arg("timeout"))
+      .def("leave", &PythonWorker::Leave, py::arg("limit"))
+      .def("abandon", &PythonWorker::Abandon);
+}
+
+}  // namespace gradwire::python

@@ -1,0 +1,14 @@
+// One function per file that adds its part to the module gradwire._C.
+#pragma once
+
+#include "gil.h"
+
+namespace gradwire::python {
+
+void BindAutograd(py::module_& module);
+void BindFuture(py::module_& module);
+void BindOptions(py::module_& module);
+void BindReference(py::module_& module);
+void BindWorker(py::module_& module);
+
+}  // namespace gradwire::python

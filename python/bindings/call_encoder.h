@@ -1,0 +1,35 @@
+// A Python call as a function of its callee and encoded arguments.
+#pragma once
+
+#include <string>
+
+#include "gil.h"
+#include "gradwire/payload.h"
+
+namespace gradwire::python {
+
+// The function that runs a Python callable on its callee. Its arguments are one of
+//   (function, args, kwargs)      plain values
+//   (function, pickle)            the pickle of (args, kwargs)
+//   pickle                        of (function, args, kwargs)
+// where a function is the tuple (module, qualified name).
+inline constexpr const char* kPythonFunction = "py.call";
+
+struct EncodedCall {
+  std::string function;
+  Payload args;
+};
+
+// `function` is a builtin operator, the name of a registered function, or any callable; `args` a tuple, a list or None,
+// `kwargs` a dict or None. Raises at once for what cannot be sent. With the lock.
+EncodedCall EncodeCall(py::handle function, py::handle args, py::handle kwargs);
+
+// The call that a payload holds, on its callee. With the lock.
+struct DecodedCall {
+  py::object function;
+  py::tuple args;
+  py::dict kwargs;
+};
+DecodedCall DecodeCall(const Payload& payload);
+
+}  // namespace gradwire::python

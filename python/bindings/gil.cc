@@ -1,0 +1,44 @@
+#include "gil.h"
+
+namespace gradwire::python {
+namespace {
+
+struct ThreadState {
+  PyGILState_STATE before{};
+  PyThreadState* state = nullptr;
+};
+thread_local ThreadState this_thread;
+
+}  // namespace
+
+bool InterpreterLives() { return Py_IsInitialized() && !_Py_IsFinalizing(); }
+
+void EnterThread() {
+  if (!InterpreterLives()) return;
+  this_thread.before = PyGILState_Ensure();
+  this_thread.state = PyEval_SaveThread();
+}
+
+void LeaveThread() {
+  if (!this_thread.state || !InterpreterLives()) return;
+  PyEval_RestoreThread(this_thread.state);
+  this_thread.state = nullptr;
+  PyGILState_Release(this_thread.before);
+}
+
+SharedObject::~SharedObject() {
+  if (!InterpreterLives()) {
+    object_.release();  // nobody frees it any more
+    return;
+  }
+  const py::gil_scoped_acquire locked;
+  object_ = py::object();
+}
+
+void LookForSignals() {
+  if (!InterpreterLives()) return;
+  const py::gil_scoped_acquire locked;
+  if (PyErr_CheckSignals() != 0) throw Error(ErrorCode::kCancelled, "the wait was interrupted by a signal");
+}
+
+}  // namespace gradwire::python

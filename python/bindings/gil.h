@@ -1,0 +1,52 @@
+// The interpreter lock at the edges where C++ threads meet Python.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <utility>
+
+#include "gradwire/error.h"
+#include "gradwire/wait_hook.h"
+
+namespace gradwire::python {
+
+namespace py = pybind11;
+
+// False before Python has started and from the beginning of its end: then its lock must not be asked for.
+bool InterpreterLives();
+
+// First and last thing that each thread of a worker runs. Between the two the thread keeps one Python thread state: a
+// Python error that is set in it must survive until C++ has looked at it.
+void EnterThread();
+void LeaveThread();
+
+// A reference to a Python object that any thread may let go of, at any time.
+class SharedObject {
+ public:
+  explicit SharedObject(py::object object) : object_(std::move(object)) {}
+  ~SharedObject();
+  SharedObject(const SharedObject&) = delete;
+
+  py::handle get() const { return object_; }  // use it with the lock
+
+ private:
+  py::object object_;
+};
+
+// Throws Error and leaves a Python exception set when a signal handler of Python has raised one (Ctrl-C).
+void LookForSignals();
+
+// Runs `f` without the lock. Its waits inside the library can be ended by signals of Python.
+template <class F>
+auto WithoutLock(F f) {
+  try {
+    const py::gil_scoped_release unlocked;
+    const WaitHook hook(LookForSignals);
+    return f();
+  } catch (const Error&) {
+    if (PyErr_Occurred()) throw py::error_already_set();
+    throw;
+  }
+}
+
+}  // namespace gradwire::python

@@ -1,0 +1,68 @@
+#include "python_errors.h"
+
+#include <string>
+
+#include "python_parts.h"
+
+namespace gradwire::python {
+namespace {
+
+// Not copied: a pickle may hold any byte.
+py::bytes Bytes(const std::string& bytes) { return py::bytes(bytes.data(), bytes.size()); }
+
+// Texts come from peers and from C++: not always UTF-8.
+py::object Text(const std::string& text) {
+  return py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
+py::object WithFrames(const py::error_already_set& error) {
+  py::object exception = error.value();
+  if (error.trace()) PyException_SetTraceback(exception.ptr(), error.trace().ptr());
+  return exception;
+}
+
+void Raise(py::handle exception) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+}
+
+void Translate(std::exception_ptr pointer) {
+  try {
+    if (pointer) std::rethrow_exception(pointer);
+  } catch (const KeptException& kept) {
+    Raise(kept.get());
+  } catch (const Error& error) {
+    try {
+      Raise(ToException(error.failure()));
+    } catch (py::error_already_set& broken) {
+      broken.restore();
+    }
+  }
+}
+
+}  // namespace
+
+Failure DescribeError(const py::error_already_set& error, bool print) {
+  const py::tuple parts = Parts().describe(WithFrames(error), print);
+  return {.code = ErrorCode::kRemote,
+          .text = py::cast<std::string>(parts[0]),
+          .type_name = py::cast<std::string>(parts[1]),
+          .traceback = py::cast<std::string>(parts[2]),
+          .pickled = py::cast<std::string>(parts[3])};
+}
+
+KeptException KeepError(const py::error_already_set& error) { return KeptException(Parts().both(WithFrames(error))); }
+
+py::object ToException(const Failure& failure) {
+  return Parts().rebuild(std::string(ErrorCodeName(failure.code)), Text(failure.text), Text(failure.worker),
+                         Text(failure.type_name), Text(failure.traceback), Bytes(failure.pickled));
+}
+
+void RaiseFailure(const Failure& failure) {
+  Raise(ToException(failure));
+  throw py::error_already_set();
+}
+
+void RegisterErrors() { py::register_exception_translator(Translate); }
+
+}  // namespace gradwire::python

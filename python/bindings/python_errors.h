@@ -1,0 +1,40 @@
+// Errors between Python and C++.
+#pragma once
+
+#include <exception>
+#include <memory>
+
+#include "gil.h"
+#include "gradwire/error.h"
+
+namespace gradwire::python {
+
+// An exception of Python as a C++ one that can be kept in a future and rethrown any number of times, on any thread.
+// py::error_already_set cannot: its second restore() aborts.
+class KeptException : public std::exception {
+ public:
+  explicit KeptException(py::object exception) : exception_(std::make_shared<SharedObject>(std::move(exception))) {}
+
+  const char* what() const noexcept override { return "an exception of Python"; }
+  py::handle get() const { return exception_->get(); }  // with the lock
+
+ private:
+  std::shared_ptr<SharedObject> exception_;
+};
+
+// What a user's function has raised: type, text, traceback and pickle. `print`: the traceback goes to sys.stderr too.
+// With the lock.
+Failure DescribeError(const py::error_already_set& error, bool print);
+
+// What a callback has raised, as futures keep it: without its frames, which would keep a user's locals alive. With the
+// lock.
+KeptException KeepError(const py::error_already_set& error);
+
+// The Python exception for a failure. With the lock.
+py::object ToException(const Failure& failure);
+[[noreturn]] void RaiseFailure(const Failure& failure);
+
+// How Error and KeptException are raised by every function of Python that throws them, torch's futures included.
+void RegisterErrors();
+
+}  // namespace gradwire::python

@@ -1,0 +1,27 @@
+#include "python_parts.h"
+
+namespace gradwire::python {
+
+const PythonParts& Parts() {
+  // Never freed: the interpreter may be gone before static objects are.
+  static const PythonParts* parts = nullptr;
+  if (!parts) {
+    const auto pickling = py::module_::import("gradwire._pickling");
+    const auto errors = py::module_::import("gradwire.errors");
+    const auto functions = py::module_::import("gradwire._functions");
+    parts = new PythonParts{
+        .dumps = pickling.attr("dumps"),
+        .loads = pickling.attr("loads"),
+        .describe = errors.attr("describe"),
+        .rebuild = errors.attr("rebuild"),
+        .both = errors.attr("both"),
+        .refusal = functions.attr("refusal"),
+        .resolve = functions.attr("resolve"),
+        .find_builtin = py::module_::import("torch.jit._builtins").attr("_find_builtin"),
+        .rref = py::module_::import("gradwire._rref").attr("RRef"),
+    };
+  }
+  return *parts;
+}
+
+}  // namespace gradwire::python

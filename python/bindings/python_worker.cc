@@ -1,0 +1,145 @@
+#include "python_worker.h"
+
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "call_encoder.h"
+#include "future_completion.h"
+#include "local_value.h"
+#include "python_errors.h"
+#include "python_handler.h"
+#include "reference.h"
+#include "store.h"
+#include "value_decoder.h"
+
+namespace gradwire::python {
+
+std::chrono::milliseconds ToMilliseconds(double seconds) {
+  constexpr double kLongest = 1e12;  // milliseconds: 30 years, and no overflow when added to a time
+  if (std::isnan(seconds)) throw py::value_error("a timeout must be a number of seconds");
+  if (seconds < 0) return CallOptions::kDefaultTimeout;
+  return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(std::min(seconds * 1000, kLongest))));
+}
+
+py::object Take(Outcome outcome) {
+  if (!outcome.ok()) RaiseFailure(outcome.failure());
+  return DecodePython(outcome.value());
+}
+
+PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py::handle store, double rpc_timeout,
+                           double init_timeout, size_t num_worker_threads) {
+  WorkerOptions options;
+  options.name = name;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.store = StoreOf(store);
+  options.rpc_timeout = ToMilliseconds(rpc_timeout);
+  options.init_timeout = ToMilliseconds(init_timeout);
+  options.num_worker_threads = num_worker_threads;
+  options.functions = ServedFunctions();
+  options.thread_start = EnterThread;
+  options.thread_stop = LeaveThread;
+  HoldCalls();
+  worker_ = WithoutLock([&] { return std::make_shared<Worker>(std::move(options)); });
+}
+
+PythonWorker::~PythonWorker() {
+  if (!worker_) return;
+  if (!InterpreterLives()) {
+    Abandon();
+    return;
+  }
+  const py::gil_scoped_release unlocked;
+  worker_.reset();
+}
+
+Worker& PythonWorker::worker() const {
+  if (!worker_) throw Error(ErrorCode::kInvalid, "RPC has not been initialized in this process");
+  return *worker_;
+}
+
+WorkerInfo PythonWorker::Find(py::handle to) const {
+  const Worker& worker = this->worker();
+  if (PyUnicode_Check(to.ptr())) return worker.worker_info(py::cast<std::string>(to));
+  if (py::isinstance<WorkerInfo>(to)) return py::cast<WorkerInfo>(to);
+  if (PyLong_Check(to.ptr()) && !PyBool_Check(to.ptr())) {
+    int overflow = 0;
+    const long long rank = PyLong_AsLongLongAndOverflow(to.ptr(), &overflow);
+    return worker.worker_info(overflow != 0 ? -1 : rank);
+  }
+  throw py::value_error("a worker is named by its name, its rank or its WorkerInfo, not by " +
+                        std::string(py::repr(to)));
+}
+
+py::object PythonWorker::CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs,
+                                  double timeout) {
+  Worker& worker = this->worker();
+  const WorkerInfo callee = Find(to);
+  EncodedCall call = EncodeCall(function, args, kwargs);
+  const CallOptions options = WithTimeout(timeout);
+  return Take(WithoutLock([&] { return worker.SendAndWait(callee, call.function, std::move(call.args), options); }));
+}
+
+void PythonWorker::CallAsync(py::handle future, py::handle to, py::handle function, py::handle args, py::handle kwargs,
+                             double timeout) {
+  Worker& worker = this->worker();
+  const WorkerInfo callee = Find(to);
+  EncodedCall call = EncodeCall(function, args, kwargs);
+  const CallOptions options = WithTimeout(timeout);
+  Completion done = CompletionOf(future);
+  WithoutLock([&] { worker.Send(callee, call.function, std::move(call.args), options, std::move(done)); });
+}
+
+py::object PythonWorker::Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs,
+                                double timeout) {
+  Worker& worker = this->worker();
+  const WorkerInfo callee = Find(to);
+  EncodedCall call = EncodeCall(function, args, kwargs);
+  const CallOptions options = WithTimeout(timeout);
+  return MakeRRef(WithoutLock([&] { return worker.Remote(callee, call.function, std::move(call.args), options); }));
+}
+
+std::shared_ptr<RRefHandle> PythonWorker::Own(py::object value, std::string type_name) {
+  Worker& worker = this->worker();
+  Payload payload = KeepLocal(std::move(value));
+  return WithoutLock([&] { return worker.Own(std::move(payload), std::move(type_name)); });
+}
+
+void PythonWorker::Serve() { ServeCalls(worker()); }
+
+void PythonWorker::Shutdown(bool graceful, double timeout) {
+  if (!worker_) return;
+  const auto limit = std::max(ToMilliseconds(timeout), std::chrono::milliseconds(0));
+  WithoutLock([&] { worker_->shutdown(graceful, limit); });
+}
+
+bool PythonWorker::Leave(double limit) {
+  if (!worker_) return true;
+  // The thread outlives this call when a handler does; what it uses belongs to it.
+  struct End {
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool over = false;
+  };
+  auto end = std::make_shared<End>();
+  const py::gil_scoped_release unlocked;
+  std::thread([end, worker = std::move(worker_)]() mutable {
+    worker->shutdown(false);
+    worker.reset();
+    std::lock_guard lock(end->mutex);
+    end->over = true;
+    end->ended.notify_all();
+  }).detach();
+  std::unique_lock lock(end->mutex);
+  return end->ended.wait_for(lock, ToMilliseconds(limit), [&] { return end->over; });
+}
+
+void PythonWorker::Abandon() {
+  new std::shared_ptr<Worker>(std::move(worker_));  // never freed: its destructor would wait for its threads
+  worker_.reset();
+}
+
+}  // namespace gradwire::python

@@ -1,0 +1,57 @@
+// PythonWorker: a Worker as Python holds it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gil.h"
+#include "gradwire/worker.h"
+
+namespace gradwire::python {
+
+// What Python says for "the default" of a timeout in seconds.
+inline constexpr double kUnsetTimeout = -1.0;
+
+// Seconds as Python gives them: 0 is none, a negative number the default. Rounded up: a short time is not none.
+std::chrono::milliseconds ToMilliseconds(double seconds);
+inline CallOptions WithTimeout(double seconds) { return {.timeout = ToMilliseconds(seconds)}; }
+
+// All methods with the lock; those that wait let go of it.
+class PythonWorker {
+ public:
+  PythonWorker(const std::string& name, int rank, int world_size, py::handle store, double rpc_timeout,
+               double init_timeout, size_t num_worker_threads);
+  ~PythonWorker();
+  PythonWorker(const PythonWorker&) = delete;
+
+  // To a name, a rank or a WorkerInfo.
+  py::object CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout);
+  // Completes `future`, a gradwire Future. Raises at once only what is wrong with the arguments.
+  void CallAsync(py::handle future, py::handle to, py::handle function, py::handle args, py::handle kwargs,
+                 double timeout);
+  py::object Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout);
+  std::shared_ptr<RRefHandle> Own(py::object value, std::string type_name);
+
+  // Until this is called, calls of Python functions from others wait here.
+  void Serve();
+
+  WorkerInfo Find(py::handle to) const;
+  void Shutdown(bool graceful, double timeout);
+  // Ends the worker within about `limit` seconds, for the end of the process; false when it did not end in time (a
+  // handler still runs). Then it is left to itself.
+  bool Leave(double limit);
+  // Forgets the worker without ending it: in a forked child, where its threads are not.
+  void Abandon();
+
+  Worker& worker() const;
+  const std::shared_ptr<Worker>& shared() const { return worker_; }
+
+ private:
+  std::shared_ptr<Worker> worker_;
+};
+
+// The value of an outcome, or its failure as a Python exception. With the lock.
+py::object Take(Outcome outcome);
+
+}  // namespace gradwire::python

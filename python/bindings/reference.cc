@@ -1,0 +1,75 @@
+#include "reference.h"
+
+#include <utility>
+
+#include "future_completion.h"
+#include "python_errors.h"
+#include "python_parts.h"
+#include "python_worker.h"
+
+namespace gradwire::python {
+namespace {
+
+// The C++ part of an RRef object.
+struct ReferenceObject {
+  std::shared_ptr<RRefHandle> handle;
+};
+
+// What only C++ gives to the constructor.
+struct HandleBox {
+  std::shared_ptr<RRefHandle> handle;
+};
+
+using Fetching = Outcome (RRefHandle::*)(CallOptions);
+
+template <Fetching fetch>
+py::object FetchNow(const ReferenceObject& self, double timeout) {
+  const auto handle = self.handle;
+  return Take(WithoutLock([&] { return (handle.get()->*fetch)(WithTimeout(timeout)); }));
+}
+
+// A wait that must not take the lock away from others.
+bool Confirmed(const ReferenceObject& self) {
+  const auto handle = self.handle;
+  return WithoutLock([&] { return handle->confirmed_by_owner(); });
+}
+
+std::string Describe(const ReferenceObject& self) {
+  const RRefHandle& handle = *self.handle;
+  if (handle.is_owner()) return "OwnerRRef(" + handle.rref_id() + ")";
+  return "UserRRef(RRefId = " + handle.rref_id() + ", ForkId = " + handle.fork_id() + ")";
+}
+
+}  // namespace
+
+std::shared_ptr<RRefHandle> HandleOf(PyObject* object) {
+  // Most objects are something else: the class itself is asked first, without a look into pybind11's tables.
+  static PyTypeObject* const base = reinterpret_cast<PyTypeObject*>(py::type::of<ReferenceObject>().ptr());
+  if (!PyType_IsSubtype(Py_TYPE(object), base)) return nullptr;
+  return py::cast<ReferenceObject&>(py::handle(object)).handle;
+}
+
+py::object MakeRRef(std::shared_ptr<RRefHandle> handle) {
+  return Parts().rref.attr("_of")(HandleBox{std::move(handle)});
+}
+
+void BindReference(py::module_& module) {
+  py::class_<HandleBox>(module, "Handle");
+  py::class_<ReferenceObject>(module, "Reference")
+      .def(py::init([](PythonWorker& worker, py::object value, std::string type_name) {
+             return ReferenceObject{worker.Own(std::move(value), std::move(type_name))};
+           }),
+           py::arg("worker"), py::arg("value"), py::arg("type_name"))
+      .def(py::init([](const HandleBox& box) { return ReferenceObject{box.handle}; }), py::arg("handle"))
+      .def("_fetch", FetchNow<&RRefHandle::FetchAndWait>, py::arg("timeout"))
+      .def("_local", FetchNow<&RRefHandle::LocalValue>, py::arg("timeout"))
+      .def("is_owner", [](const ReferenceObject& self) { return self.handle->is_owner(); })
+      .def("owner", [](const ReferenceObject& self) { return self.handle->owner(); })
+      .def("owner_name", [](const ReferenceObject& self) { return self.handle->owner().name; })
+      .def("confirmed_by_owner", Confirmed)
+      .def("_type_name", [](const ReferenceObject& self) { return self.handle->type_name(); })
+      .def("__str__", Describe)
+      .def("__repr__", Describe);
+}
+
+}  // namespace gradwire::python

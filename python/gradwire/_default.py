@@ -1,0 +1,47 @@
+"""The default worker of this process: the one place that keeps it."""
+
+import atexit
+import os
+
+from gradwire._C import Worker
+from gradwire.errors import Error
+
+_EXIT_LIMIT_S = 2.0  # for handlers that still run when the program ends
+
+worker: Worker | None = None
+
+
+def not_initialized() -> Error:
+    return Error("RPC has not been initialized: call gradwire.rpc.init_rpc() first (again, after a shutdown)")
+
+
+def required() -> Worker:
+    """The worker; raises before init_rpc and after shutdown."""
+    if worker is None:
+        raise not_initialized()
+    return worker
+
+
+def set_worker(new: Worker | None) -> Worker | None:
+    """Puts a worker in; the one that was there."""
+    global worker
+    old, worker = worker, new
+    return old
+
+
+@atexit.register
+def _leave() -> None:
+    """A program that ends without shutdown leaves; its threads end before the interpreter does."""
+    old = set_worker(None)
+    if old is not None:
+        old.leave(_EXIT_LIMIT_S)
+
+
+def _forget() -> None:
+    """In a forked child: the worker's threads stayed with the parent."""
+    old = set_worker(None)
+    if old is not None:
+        old.abandon()
+
+
+os.register_at_fork(after_in_child=_forget)

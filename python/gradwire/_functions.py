@@ -1,0 +1,37 @@
+"""Functions by name: how the callee finds what its caller means."""
+
+import importlib
+from typing import Any
+
+from gradwire.errors import Error
+
+
+def resolve(module: str, qualified: str) -> tuple[bool, Any]:
+    """(True, function), or (False, why there is none). Raises what importing the module raises."""
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        return False, f"{_missing(module, qualified)}: {error}"
+    for part in qualified.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            return False, f"{_missing(module, qualified)}: its {module!r} has no {part!r}"
+    return True, found
+
+
+def _missing(module: str, qualified: str) -> str:
+    return (
+        f"the callee has no function {module}.{qualified}. The RPC pickler does not serialize a function's code: "
+        f"functions are looked up by module and name, so the same module must be importable on both workers"
+    )
+
+
+def refusal(function: Any) -> Exception:
+    """Why a function that its own name does not lead to cannot be sent."""
+    name = f"{function.__module__}.{function.__qualname__}"
+    if "<locals>" in name or "<lambda>" in name:
+        why = "it is defined inside another function or is a lambda, and the callee could not find it"
+    else:
+        why = "that name leads to nothing, or to another object, on this worker"
+    return Error(f"cannot send the function {name}: functions travel by module and name, and {why}")

@@ -1,0 +1,98 @@
+"""RRef: a reference to a value that lives on its owner."""
+
+from typing import Any, Generic, TypeVar, cast
+
+from gradwire import _C, _default
+from gradwire.futures import Future
+
+T = TypeVar("T")
+
+_UNSET: float = _C.UNSET_TIMEOUT
+
+
+class RRef(_C.Reference, Generic[T]):
+    """A reference to a value on another worker, or here. Made by `remote`, or from a local value by `RRef(value)`.
+
+    RRefs travel as arguments and results of calls and inside them; the value stays where it is, and lives as long as
+    any worker holds a reference. They compare by identity.
+    """
+
+    def __init__(self, value: T, type_hint: Any = None) -> None:
+        kind = type(value) if type_hint is None else type_hint
+        super().__init__(_default.required(), value, getattr(kind, "__qualname__", str(kind)))
+
+    @classmethod
+    def _of(cls, handle: _C.Handle) -> "RRef[Any]":
+        made = cls.__new__(cls)
+        _C.Reference.__init__(made, handle)
+        return made
+
+    def to_here(self, timeout: float = _UNSET) -> T:
+        """A copy of the value; on its owner the value itself.
+
+        Blocks until the value is made. Raises the error of the call that was to make it, and a timeout's error.
+        """
+        return cast(T, self._fetch(timeout))
+
+    def local_value(self) -> T:
+        """The value itself; only on its owner. Blocks until it is made."""
+        return cast(T, self._local(_UNSET))
+
+    def rpc_sync(self, timeout: float = _UNSET) -> Any:
+        """A proxy: `rref.rpc_sync().f(x)` runs `value.f(x)` on the owner and returns its result."""
+        return _Proxy(self, "sync", timeout)
+
+    def rpc_async(self, timeout: float = _UNSET) -> Any:
+        """As `rpc_sync`, but returns a future."""
+        return _Proxy(self, "async", timeout)
+
+    def remote(self, timeout: float = _UNSET) -> Any:
+        """As `rpc_sync`, but returns an RRef to the result, which stays on the owner."""
+        return _Proxy(self, "remote", timeout)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise RuntimeError(
+            "Can not pickle rref in python pickler: an RRef travels only as an argument or result of a call"
+        )
+
+
+def _call_on_owner(rref: RRef[Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return getattr(rref.local_value(), name)(*args, **kwargs)
+
+
+class _Proxy:
+    """Turns every attribute into a method that runs on the owner."""
+
+    __slots__ = ("_mode", "_rref", "_timeout")
+
+    def __init__(self, rref: RRef[Any], mode: str, timeout: float) -> None:
+        self._rref = rref
+        self._mode = mode
+        self._timeout = timeout
+
+    def __getattr__(self, name: str) -> "_Method":
+        if name.startswith("__") and name.endswith("__"):  # copying, pickling: of the proxy, not of the value
+            raise AttributeError(name)
+        return _Method(self._rref, self._mode, self._timeout, name)
+
+
+class _Method:
+    __slots__ = ("_mode", "_name", "_rref", "_timeout")
+
+    def __init__(self, rref: RRef[Any], mode: str, timeout: float, name: str) -> None:
+        self._rref = rref
+        self._mode = mode
+        self._timeout = timeout
+        self._name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        worker = _default.required()
+        owner = self._rref.owner()
+        sent = (self._rref, self._name, args, kwargs)
+        if self._mode == "sync":
+            return worker.call_sync(owner, _call_on_owner, sent, None, self._timeout)
+        if self._mode == "remote":
+            return worker.remote(owner, _call_on_owner, sent, None, self._timeout)
+        future: Future[Any] = Future()
+        worker.call_async(future, owner, _call_on_owner, sent, None, self._timeout)
+        return future

@@ -1,0 +1,65 @@
+"""Future: torch's own, whose errors keep their type and whose waits Ctrl-C ends."""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+import torch
+
+from gradwire import _C, _default
+
+__all__ = ["Future", "collect_all", "wait_all"]
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class Future(torch.futures.Future[T], Generic[T]):
+    """The result of an asynchronous call. A `torch.futures.Future` in every way that a program can ask for.
+
+    Callbacks run on a thread of the worker's pool, one after another in the order of their registration; they may make
+    calls and wait for them.
+    """
+
+    def wait(self) -> T:
+        """The value; blocks until it is there. Raises what the function raised on its callee, each time."""
+        _C.future_wait(self, _default.worker)
+        return super().wait()
+
+    def then(self, callback: Callable[["Future[T]"], S]) -> "Future[S]":
+        """The future of what `callback(self)` returns.
+
+        What it raises is raised by that future's `wait`, as an exception that is a RuntimeError and of its own type.
+        """
+        following: Future[S] = Future()
+        _C.future_then(self, callback, following)
+        return following
+
+    def add_done_callback(self, callback: Callable[["Future[T]"], object]) -> None:
+        """Calls `callback(self)` when done, at once when it is already. What it raises is printed and forgotten."""
+        _C.future_add_done_callback(self, callback)
+
+    def set_exception(self, result: Any) -> None:
+        """Completes the future with an exception."""
+        if not isinstance(result, Exception):
+            raise TypeError(f"a future fails with an exception, not with {result!r}")
+        _C.future_set_exception(self, result)
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("Can not pickle torch.futures.Future: wait for it and send its value")
+
+
+def collect_all(futures: list[Future[Any]]) -> Future[list[Future[Any]]]:
+    """A future of the given futures that is done when all of them are, failed ones included."""
+    collected: Future[list[Future[Any]]] = Future()
+    inner = torch.futures.collect_all(cast(list[torch.futures.Future[Any]], futures))
+    inner.add_done_callback(lambda _: collected.set_result(list(futures)))
+    return collected
+
+
+def wait_all(futures: list[Future[Any]]) -> list[Any]:
+    """The values of all of them. Raises the first error that comes, without waiting for the rest."""
+    first_end: Future[None] = Future()
+    inner = torch.futures.collect_all(cast(list[torch.futures.Future[Any]], futures))
+    inner.add_done_callback(lambda _: first_end.set_result(None))
+    first_end.wait()
+    return inner.wait() and [future.wait() for future in futures]

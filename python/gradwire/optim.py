@@ -1,0 +1,92 @@
+"""DistributedOptimizer: one local optimizer on each worker that owns parameters, stepped together."""
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from gradwire import autograd, rpc
+from gradwire.futures import Future, wait_all
+
+__all__ = ["DistributedOptimizer"]
+
+# `.grad` is lent to one step at a time in a process: optimizers may share parameters.
+_step_lock = threading.Lock()
+
+
+class _LocalOptimizer:
+    """A torch optimizer beside the parameters that it steps."""
+
+    def __init__(
+        self, optimizer_class: type[torch.optim.Optimizer], parameters: list[torch.Tensor], args: Any, kwargs: Any
+    ):
+        self.parameters = parameters
+        self.optimizer = optimizer_class(parameters, *args, **kwargs)
+
+    def step(self, context_id: int) -> None:
+        """Steps with the gradients of a context; a parameter without one there is left as it is."""
+        gradients = autograd.get_gradients(context_id)
+        with _step_lock:
+            before = [parameter.grad for parameter in self.parameters]
+            try:
+                for parameter in self.parameters:
+                    parameter.grad = gradients.get(parameter)
+                self.optimizer.step()
+            finally:
+                for parameter, gradient in zip(self.parameters, before, strict=True):
+                    parameter.grad = gradient
+
+
+def _new_local_optimizer(
+    optimizer_class: type[torch.optim.Optimizer], rrefs: list[rpc.RRef[torch.Tensor]], args: Any, kwargs: Any
+) -> _LocalOptimizer:
+    return _LocalOptimizer(optimizer_class, [rref.local_value() for rref in rrefs], args, kwargs)
+
+
+def _step(rref: rpc.RRef[_LocalOptimizer], context_id: int) -> None:
+    rref.local_value().step(context_id)
+
+
+class DistributedOptimizer:
+    """Optimizes parameters on several workers, each by an optimizer of its own beside them.
+
+    Args:
+        optimizer_class: a class of `torch.optim`, or any with the same interface; found by name on all owners.
+        params_rref: references to the parameters.
+        args, kwargs: for the class, after the parameters.
+
+    Raises what the class raises on any owner.
+    """
+
+    def __init__(
+        self,
+        optimizer_class: type[torch.optim.Optimizer],
+        params_rref: Iterable[rpc.RRef[torch.Tensor]],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        by_owner: dict[rpc.WorkerInfo, list[rpc.RRef[torch.Tensor]]] = {}
+        for rref in params_rref:
+            by_owner.setdefault(rref.owner(), []).append(rref)
+        if not by_owner:
+            raise ValueError("there are no parameters to optimize")
+        self._optimizers = [
+            rpc.remote(owner, _new_local_optimizer, args=(optimizer_class, rrefs, args, kwargs))
+            for owner, rrefs in by_owner.items()
+        ]
+        wait_all([self._ready(optimizer) for optimizer in self._optimizers])
+
+    @staticmethod
+    def _ready(optimizer: rpc.RRef[Any]) -> Future[Any]:
+        return rpc.rpc_async(optimizer.owner(), _wait_for, args=(optimizer,))
+
+    def step(self, context_id: int) -> None:
+        """Steps all of them with the gradients of a context, and waits. Raises what any of them raises."""
+        wait_all(
+            [rpc.rpc_async(optimizer.owner(), _step, args=(optimizer, context_id)) for optimizer in self._optimizers]
+        )
+
+
+def _wait_for(rref: rpc.RRef[Any]) -> None:
+    rref.local_value()

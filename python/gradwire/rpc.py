@@ -1,0 +1,227 @@
+"""Remote calls and references between the workers of a group.
+
+Each process calls `init_rpc` once, then `rpc_sync`, `rpc_async` and `remote`, and at its end `shutdown`.
+"""
+
+import enum
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed import DistNetworkError, DistStoreError
+from torch.distributed.rendezvous import rendezvous
+
+from gradwire import _C, _default
+from gradwire._C import RpcBackendOptions, TensorPipeRpcBackendOptions, WorkerInfo
+from gradwire._rref import RRef
+from gradwire.errors import Error, RemoteError
+from gradwire.futures import Future
+
+__all__ = [
+    "BackendType",
+    "Error",
+    "Future",
+    "RRef",
+    "RemoteError",
+    "RpcBackendOptions",
+    "TensorPipeRpcBackendOptions",
+    "WorkerInfo",
+    "get_rpc_timeout",
+    "get_worker_info",
+    "init_rpc",
+    "is_available",
+    "load_functions",
+    "remote",
+    "rpc_async",
+    "rpc_sync",
+    "shutdown",
+]
+
+UNSET_RPC_TIMEOUT: float = _C.UNSET_TIMEOUT
+
+To: TypeAlias = str | int | WorkerInfo
+Function: TypeAlias = Callable[..., Any] | str
+
+
+class BackendType(enum.Enum):
+    """Which implementation init_rpc starts. The one there is keeps the name that programs know."""
+
+    TENSORPIPE = "TENSORPIPE"
+
+
+_init_count = 0
+
+
+def is_available() -> bool:
+    """True: the package does not import without its library."""
+    return True
+
+
+def _check_options(backend: BackendType | None, options: RpcBackendOptions | None) -> TensorPipeRpcBackendOptions:
+    if backend is not None and not isinstance(backend, BackendType):
+        raise TypeError("Argument backend must be a member of BackendType")
+    if options is None:
+        return TensorPipeRpcBackendOptions()
+    if not isinstance(options, RpcBackendOptions):
+        raise TypeError("Argument rpc_backend_options must be an instance of RpcBackendOptions")
+    if isinstance(options, TensorPipeRpcBackendOptions):
+        return options
+    if backend is None:
+        raise TypeError("Could not infer backend for options")
+    raise TypeError("`rpc_backend_options` must be a `TensorPipeRpcBackendOptions`")
+
+
+def _init_limit_s(rpc_timeout: float) -> float:
+    """How long init may wait for others; 0 is for ever."""
+    return max(rpc_timeout, 5.0) if rpc_timeout > 0 else 0.0
+
+
+def _open_store(init_method: str, rank: int, world_size: int | None, limit_s: float) -> tuple[Store, int, int]:
+    """The store that the workers meet in, and this worker's place in the group."""
+    # Named so that a store that is used again, by a later init or by others, is a new one.
+    global _init_count
+    _init_count += 1
+    limit = timedelta(seconds=limit_s) if limit_s > 0 else timedelta(days=365)
+    try:
+        found = next(rendezvous(init_method, rank, -1 if world_size is None else world_size, timeout=limit))
+    except (DistNetworkError, DistStoreError) as error:
+        raise Error(f"no store to meet at {init_method} within {limit_s:g} s: {error}", "Unreachable") from error
+    store, found_rank, found_size = found
+    return PrefixStore(f"gradwire_{_init_count}", store), found_rank, found_size
+
+
+def init_rpc(
+    name: str,
+    backend: BackendType | None = None,
+    rank: int = -1,
+    world_size: int | None = None,
+    rpc_backend_options: RpcBackendOptions | None = None,
+) -> None:
+    """Starts this process's worker and waits until the whole group is there.
+
+    Args:
+        name: unique in the group; letters, digits, `_`, `:`, `-`, under 128 characters.
+        backend: the one of `BackendType`.
+        rank: 0 to world_size - 1; with `env://` from RANK when not given.
+        world_size: how many workers; with `env://` from WORLD_SIZE when not given.
+        rpc_backend_options: default timeout, threads, and where to meet (`env://`, `tcp://host:port`, `file://path`).
+
+    Raises:
+        Error: the group is not complete within the larger of rpc_timeout and 5 s (the text names the missing ranks),
+            nobody serves the store, two workers have one name, or this process has a worker already.
+    """
+    options = _check_options(backend, rpc_backend_options)
+    if _default.worker is not None:
+        raise Error("RPC is already initialized in this process: call shutdown() before init_rpc()")
+    WorkerInfo(name, rank)  # refuses a bad name before anybody is met
+    limit_s = _init_limit_s(options.rpc_timeout)
+    store, rank, world_size = _open_store(options.init_method, rank, world_size, limit_s)
+    worker = _C.Worker(
+        name=name,
+        rank=rank,
+        world_size=world_size,
+        store=store,
+        rpc_timeout=options.rpc_timeout,
+        init_timeout=limit_s,
+        num_worker_threads=options.num_worker_threads,
+    )
+    _default.set_worker(worker)
+    worker.serve()
+
+
+def shutdown(graceful: bool = True, timeout: float = 0.0) -> None:
+    """Ends this process's worker. Calls are possible again after another `init_rpc`.
+
+    Args:
+        graceful: wait until every worker has called shutdown and no call is under way; until then this worker serves.
+        timeout: for that wait, in seconds; 0 is for ever. When it has passed the worker ends, and Error names who is
+            missing.
+    """
+    worker = _default.required()
+    try:
+        worker.shutdown(graceful, timeout)
+    finally:
+        _default.set_worker(None)
+
+
+def get_worker_info(worker_name: str | int | None = None) -> WorkerInfo:
+    """Name and id of a worker; of this one when no name is given."""
+    worker = _default.required()
+    return worker.info() if worker_name is None else worker.find(worker_name)
+
+
+def get_rpc_timeout() -> float:
+    """The default timeout of calls, in seconds; 0 is none."""
+    return _default.required().rpc_timeout()
+
+
+def _set_rpc_timeout(seconds: float) -> None:
+    """Sets the default timeout of calls made from now on."""
+    _default.required().set_rpc_timeout(seconds)
+
+
+def load_functions(path: str) -> None:
+    """Loads a shared library of C++ functions that other workers may call here by name.
+
+    It exports `extern "C" void gradwire_register(gradwire::Functions&)`, which adds them. Before init_rpc or after.
+    """
+    _C.load_functions(path)
+
+
+def rpc_sync(
+    to: To,
+    func: Function,
+    args: tuple[Any, ...] | list[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    timeout: float = UNSET_RPC_TIMEOUT,
+) -> Any:
+    """Calls `func(*args, **kwargs)` on another worker and returns the result.
+
+    Args:
+        to: name, rank or WorkerInfo of the callee.
+        func: a function or class found by module and name on the callee; any other callable, which is pickled; a
+            builtin operator such as `torch.add`, which runs there without Python; or the name of a C++ function.
+        args: positional arguments. Tensors keep layout and strides; they must not change until the call is over.
+        kwargs: keyword arguments.
+        timeout: seconds; 0 is none. The default is that of `init_rpc`.
+
+    Raises:
+        Error: the worker is unknown, gone or silent, or the arguments cannot travel.
+        What the function raised, with the callee's traceback as a note; RemoteError when it cannot be raised here.
+    """
+    worker = _default.worker
+    if worker is None:
+        raise _default.not_initialized()
+    return worker.call_sync(to, func, args, kwargs, timeout)
+
+
+def rpc_async(
+    to: To,
+    func: Function,
+    args: tuple[Any, ...] | list[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    timeout: float = UNSET_RPC_TIMEOUT,
+) -> Future[Any]:
+    """As `rpc_sync`, but returns a future at once. What is wrong with the arguments is raised here, all else by it."""
+    worker = _default.worker
+    if worker is None:
+        raise _default.not_initialized()
+    future: Future[Any] = Future()
+    worker.call_async(future, to, func, args, kwargs, timeout)
+    return future
+
+
+def remote(
+    to: To,
+    func: Function,
+    args: tuple[Any, ...] | list[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    timeout: float = UNSET_RPC_TIMEOUT,
+) -> RRef[Any]:
+    """As `rpc_async`, but the result stays on the callee; returns an RRef to it. Errors come at the uses of it."""
+    worker = _default.worker
+    if worker is None:
+        raise _default.not_initialized()
+    made: RRef[Any] = worker.remote(to, func, args, kwargs, timeout)
+    return made

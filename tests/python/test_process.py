@@ -1,0 +1,394 @@
+"""The worker's life in its process: start, end, signals, forks, and what is refused."""
+
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import LIMIT_S, options
+
+from gradwire import Error, rpc
+
+START = """
+    import sys, os, time, threading
+    import torch
+    import gradwire
+    from gradwire import rpc
+    rank, world, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+
+    def same(x): return x
+    def name(): return rpc.get_worker_info().name
+    def block(): threading.Event().wait()
+    def sleep(seconds): time.sleep(seconds)
+    def init(**given):
+        rpc.init_rpc(f"worker{rank}", rank=rank, world_size=world, rpc_backend_options=rpc.TensorPipeRpcBackendOptions(
+            init_method=store if "://" in store else "file://" + store, **given))
+"""
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def ended(process):
+    out, err = process.communicate(timeout=LIMIT_S)
+    return process.returncode, out, err
+
+
+def both(scripts, text, store):
+    """Exit codes and output of two ranks of one program."""
+    processes = [scripts.start(START + text, rank, 2, store) for rank in range(2)]
+    return [ended(process) for process in processes]
+
+
+def test_importing_starts_no_thread(scripts):
+    code, _, err = scripts.run(
+        """
+        import os, threading, torch
+        before = len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+        import gradwire
+        assert (len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))) == before
+        """
+    )
+    assert code == 0, err
+
+
+def test_calls_before_init_and_after_shutdown(tmp_path):
+    for _ in range(2):
+        for use in (
+            lambda: rpc.rpc_sync("me", max, args=(1, 2)),
+            lambda: rpc.rpc_async("me", max, args=(1, 2)),
+            lambda: rpc.remote("me", max, args=(1, 2)),
+            lambda: rpc.RRef(1),
+            lambda: rpc.get_worker_info(),
+            lambda: rpc.get_rpc_timeout(),
+            lambda: rpc.shutdown(),
+        ):
+            with pytest.raises(Error, match=r"^RPC has not been initialized"):
+                use()
+        rpc.init_rpc("me", rank=0, world_size=1, rpc_backend_options=options(tmp_path / "store"))
+        rpc.shutdown()
+
+
+# M4
+def test_init_again(tmp_path):
+    for attempt in range(4):
+        name = f"me{attempt // 2}"
+        rpc.init_rpc(name, rank=0, world_size=1, rpc_backend_options=options(tmp_path / "store"))
+        assert rpc.rpc_sync(name, max, args=(1, attempt)) == max(1, attempt)
+        with pytest.raises(Error, match="already initialized"):
+            rpc.init_rpc(name, rank=0, world_size=1)
+        assert rpc.get_worker_info() == rpc.WorkerInfo(name, 0)
+        rpc.shutdown()
+
+
+def test_both_workers_init_again(scripts, tmp_path):
+    text = """
+    for attempt in range(3):
+        init()
+        assert rpc.rpc_sync(f"worker{1 - rank}", name) == f"worker{1 - rank}"
+        rpc.shutdown()
+    """
+    assert [code for code, _, _ in both(scripts, text, tmp_path / "store")] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"name": ""}, Error, "must be non-empty"),
+        ({"name": "a" * 500}, Error, "shorter than 128"),
+        ({"name": "a*"}, Error, "Worker name must match"),
+        ({"name": " "}, Error, "Worker name must match"),
+        ({"rank": 3}, Error, "rank 3 is not in 0"),
+        ({"backend": "TENSORPIPE"}, TypeError, "must be a member of BackendType"),
+        ({"rpc_backend_options": {}}, TypeError, "must be an instance of RpcBackendOptions"),
+        ({"rpc_backend_options": rpc.RpcBackendOptions()}, TypeError, "Could not infer backend"),
+    ],
+)
+def test_bad_arguments_of_init(tmp_path, given, error, text):
+    right = {"name": "me", "rank": 0, "world_size": 1, "rpc_backend_options": options(tmp_path / "store")}
+    with pytest.raises(error, match=text):
+        rpc.init_rpc(**{**right, **given})
+
+
+def test_bad_options():
+    with pytest.raises(TypeError, match="incompatible constructor arguments"):
+        rpc.TensorPipeRpcBackendOptions(rpc_timeout="soon")
+    with pytest.raises(ValueError, match="num_worker_threads"):
+        rpc.TensorPipeRpcBackendOptions(num_worker_threads=0)
+    with pytest.raises(ValueError, match="rpc_timeout"):
+        rpc.TensorPipeRpcBackendOptions(rpc_timeout=-1)
+
+
+def test_worker_infos():
+    info = rpc.WorkerInfo("a:b-c_1", 3)
+    assert (info.name, info.id) == ("a:b-c_1", 3)
+    assert info == rpc.WorkerInfo("a:b-c_1", 3)
+    assert info != rpc.WorkerInfo("a:b-c_1", 4)
+    assert info != 23
+    assert {info: 1}[rpc.WorkerInfo("a:b-c_1", 3)] == 1
+
+
+def test_a_worker_info_travels(alone):
+    assert rpc.rpc_sync("me", rpc.get_worker_info) == rpc.get_worker_info("me")
+
+
+def test_a_missing_worker_is_named(tmp_path):
+    begin = time.monotonic()
+    with pytest.raises(Error, match="1") as caught:
+        rpc.init_rpc("me", rank=0, world_size=2, rpc_backend_options=options(tmp_path / "store", rpc_timeout=1))
+    assert caught.value.code == "TimedOut"
+    assert 4 < time.monotonic() - begin < 15
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "env"])
+def test_a_store_that_nobody_serves(monkeypatch, scheme):
+    port = free_port()
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    where = "env://" if scheme == "env" else f"tcp://127.0.0.1:{port}"
+    begin = time.monotonic()
+    with pytest.raises(Error, match="no store to meet at") as caught:
+        rpc.init_rpc(
+            "me",
+            rank=1,
+            world_size=2,
+            rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method=where, rpc_timeout=1),
+        )
+    assert caught.value.code == "Unreachable"
+    assert time.monotonic() - begin < 30
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "env"])
+def test_meeting_in_a_tcp_store(scripts, monkeypatch, scheme):
+    port = free_port()
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    where = "env://" if scheme == "env" else f"tcp://127.0.0.1:{port}"
+    text = """
+    init()
+    assert rpc.rpc_sync(1 - rank, name) == f"worker{1 - rank}"
+    rpc.shutdown()
+    """
+    assert [code for code, _, _ in both(scripts, text, where)] == [0, 0]
+
+
+def test_two_workers_with_one_name(scripts, tmp_path):
+    text = """
+    try:
+        rpc.init_rpc("same", rank=rank, world_size=world, rpc_backend_options=rpc.TensorPipeRpcBackendOptions(
+            init_method="file://" + store))
+    except gradwire.Error as error:
+        assert "is not unique" in str(error), error
+        assert error.code == "Invalid"
+        print("refused")
+    """
+    begin = time.monotonic()
+    for code, out, err in both(scripts, text, tmp_path / "store"):
+        assert code == 0, err
+        assert out == "refused\n"
+    assert time.monotonic() - begin < 30  # not at the init limit
+
+
+def test_an_accelerator_tensor_is_refused(alone):
+    with pytest.raises(Error, match="meta"):
+        rpc.rpc_sync("me", torch.add, args=(torch.ones(2).to_sparse().to("meta"), 1))
+
+
+# M3
+@pytest.mark.parametrize(
+    "end", ["pass", "sys.exit(0)", "os.kill(os.getpid(), 9)", "raise KeyError('end')", "os._exit(0)"]
+)
+def test_leaving_without_shutdown(scripts, tmp_path, end):
+    text = f"""
+    init()
+    if rank == 1:
+        rpc.rpc_sync("worker0", same, args=(1,))
+        future = rpc.rpc_async("worker0", sleep, args=(0.5,))
+        rref = rpc.remote("worker0", same, args=(2,))
+        kept = rpc.RRef(3)
+        {end}
+    else:
+        try:
+            rpc.rpc_sync("worker1", block)
+        except gradwire.Error as error:
+            assert error.code == "Disconnected", error
+            assert "worker1" in str(error)
+        rpc.shutdown()
+    """
+    (code0, _, err0), (code1, _, err1) = both(scripts, text, tmp_path / "store")
+    assert code1 == {"os.kill(os.getpid(), 9)": -9, "raise KeyError('end')": 1}.get(end, 0), err1
+    assert "terminate called" not in err1
+    assert "Fatal" not in err1
+    assert code0 == 0, err0
+
+
+# Ctrl-C ends whatever a program waits for.
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "rpc.rpc_sync('worker1', block, timeout=0)",
+        "rpc.rpc_async('worker1', block, timeout=0).wait()",
+        "rpc.remote('worker1', block, timeout=0).to_here(timeout=0)",
+        "rpc.shutdown()",
+    ],
+)
+def test_an_interrupt_ends_a_wait(scripts, tmp_path, wait):
+    text = f"""
+    init()
+    if rank == 0:
+        rpc.rpc_sync("worker1", same, args=(1,))
+        print("waiting", flush=True)
+        try:
+            {wait}
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        os._exit(0)
+    rpc.rpc_sync("worker0", same, args=(1,))
+    print("waiting", flush=True)
+    threading.Event().wait()
+    """
+    processes = [scripts.start(START + text, rank, 2, tmp_path / "store") for rank in range(2)]
+    assert processes[0].stdout.readline() == "waiting\n"
+    time.sleep(0.3)  # so that it waits inside, not before; either way it must end
+    begin = time.monotonic()
+    processes[0].send_signal(signal.SIGINT)
+    assert processes[0].stdout.readline() == "interrupted\n"
+    assert time.monotonic() - begin < 5
+    processes[0].wait(LIMIT_S)
+    processes[1].kill()
+
+
+def test_an_interrupt_ends_init(scripts, tmp_path):
+    text = """
+    print("waiting", flush=True)
+    try:
+        init(rpc_timeout=0)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    """
+    process = scripts.start(START + text, 0, 2, tmp_path / "store")
+    assert process.stdout.readline() == "waiting\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert ended(process)[0] == 0
+
+
+def test_shutdown_with_a_timeout_names_who_is_missing(scripts, tmp_path):
+    text = """
+    init()
+    rpc.rpc_sync(1 - rank, same, args=(1,))
+    if rank == 0:
+        try:
+            rpc.shutdown(timeout=0.5)
+        except gradwire.Error as error:
+            assert error.code == "TimedOut" and "worker1" in str(error), error
+            print("timed out")
+    else:
+        try:
+            rpc.rpc_sync("worker0", block, timeout=0)
+        except gradwire.Error as error:
+            assert error.code == "Disconnected", error
+        rpc.shutdown(graceful=False)
+    """
+    (code0, out0, err0), (code1, _, err1) = both(scripts, text, tmp_path / "store")
+    assert (code0, code1) == (0, 0), err0 + err1
+    assert out0 == "timed out\n"
+
+
+def test_a_forked_child_has_no_worker(alone):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            rpc.get_worker_info()
+        except Error:
+            os._exit(0)
+        os._exit(1)
+    _, status = os.waitpid(pid, 0)
+    assert status == 0
+    assert rpc.rpc_sync("me", max, args=(1, 2)) == 2
+
+
+def listening_ports():
+    """Of this process: (port) of each listening TCP socket."""
+    inodes = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:
+            continue
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    ports = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                ports.append(int(fields[1].rsplit(":", 1)[1], 16))
+    return ports
+
+
+def frame(kind, body, version=1, size=None):
+    return struct.pack("<BBHIQQQ", kind, version, 0, len(body) if size is None else size, 0, 0, 0) + body
+
+
+# A stranger's connection is closed, all else works.
+def test_strangers(alone):
+    (port,) = listening_ports()
+    random = torch.Generator().manual_seed(1)
+    noise = [bytes(torch.randint(256, (n,), generator=random).tolist()) for n in (1, 31, 32, 500, 20_000)]
+    strange = [
+        *noise,
+        frame(1, b""),
+        frame(1, noise[3]),
+        frame(3, noise[3]),
+        frame(1, b"", size=2**32 - 1),
+        frame(6, noise[2]),
+        frame(1, noise[3])[:40],
+        b"GET / HTTP/1.1\r\n\r\n",
+    ]
+    for data in strange:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            try:
+                connection.sendall(data)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(4096):
+                    pass
+            except OSError:  # closed by the other side
+                pass
+        assert rpc.rpc_sync("me", max, args=(1, 2)) == 2
+
+
+def test_many_threads_may_wait(group):
+    def body():
+        futures = [rpc.rpc_async("worker1", wait_here) for _ in range(10)]
+        got = []
+        threads = [threading.Thread(target=lambda f=f: got.append(f.wait())) for f in futures]
+        for thread in threads:
+            thread.start()
+        rpc.rpc_sync("worker1", let_go)
+        for thread in threads:
+            thread.join()
+        assert got == [1] * 10
+
+    group(body)
+
+
+_go = threading.Event()
+
+
+def wait_here():
+    assert _go.wait(50)
+    return 1
+
+
+def let_go():
+    _go.set()
