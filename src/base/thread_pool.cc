@@ -29,6 +29,7 @@ struct ThreadPool::State : std::enable_shared_from_this<State> {
   size_t idle = 0;      // of them, waiting for work
   size_t awaiting = 0;  // of them, inside Await()
   bool stopping = false;
+  bool abandoned = false;             // stopped, though tasks still run
   std::vector<std::thread> finished;  // to be joined
   std::unordered_map<std::thread::id, std::thread> alive;
 
@@ -114,9 +115,10 @@ void ThreadPool::State::Run() {
   if (options.thread_stop) options.thread_stop();
   lock.lock();
   --threads;
-  auto self = alive.find(std::this_thread::get_id());
-  finished.push_back(std::move(self->second));
-  alive.erase(self);
+  if (auto self = alive.find(std::this_thread::get_id()); self != alive.end()) {  // else it was detached
+    finished.push_back(std::move(self->second));
+    alive.erase(self);
+  }
   ended.notify_all();
 }
 
@@ -127,7 +129,7 @@ void ThreadPool::Post(Task task) {
   std::vector<std::thread> finished;
   {
     std::lock_guard lock(state_->mutex);
-    if (state_->stopping && state_->threads == 0) return;
+    if (state_->stopping && (state_->threads == 0 || state_->abandoned)) return;
     state_->queue.push_back(std::move(task));
     state_->Summon();
     finished.swap(state_->finished);
@@ -162,17 +164,29 @@ size_t ThreadPool::active() const {
   return state_->threads - state_->idle;
 }
 
-void ThreadPool::Stop() {
+bool ThreadPool::Stop(std::optional<Duration> limit) {
   std::vector<std::thread> finished;
+  std::deque<Task> dropped;
+  bool all_ended = true;
   {
     std::unique_lock lock(state_->mutex);
     state_->stopping = true;
     state_->work.notify_all();
     state_->Summon();
-    state_->ended.wait(lock, [this] { return state_->threads == 0; });
+    const auto over = [this] { return state_->threads == 0 || state_->abandoned; };
+    if (!limit) {
+      state_->ended.wait(lock, over);
+    } else if (!state_->ended.wait_for(lock, *limit, over)) {
+      state_->abandoned = true;
+      for (auto& [id, thread] : state_->alive) thread.detach();
+      state_->alive.clear();
+      dropped.swap(state_->queue);
+    }
     finished.swap(state_->finished);
+    all_ended = !state_->abandoned;
   }
   for (std::thread& thread : finished) thread.join();
+  return all_ended;
 }
 
 }  // namespace gradwire

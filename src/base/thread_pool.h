@@ -30,8 +30,9 @@ class ThreadPool final : public Executor {
   size_t active() const;
 
   // Runs what is queued, then joins all threads; tasks posted meanwhile still run, later ones are dropped. Idempotent;
-  // not from a pool thread.
-  void Stop();
+  // not from a pool thread. False when some task has not ended within `limit`: queued tasks are dropped then, and the
+  // threads are left to themselves. What their tasks use must outlive them.
+  bool Stop(std::optional<Duration> limit = std::nullopt);
 
  private:
   struct State;

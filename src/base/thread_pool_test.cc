@@ -129,5 +129,33 @@ TEST(ThreadPool, ATaskIsDestroyedBeforeTheNextAndWithNoLockHeld) {
   EXPECT_TRUE(event.Wait(std::chrono::seconds(20)));
 }
 
+TEST(ThreadPool, LeavesATaskThatDoesNotEndToItself) {
+  auto go_on = std::make_shared<Event>();
+  auto ended = std::make_shared<Event>();
+  auto dropped = std::make_shared<int>();
+  {
+    ThreadPool pool({.max_running = 1});
+    pool.Post([go_on, ended] {
+      go_on->Wait();
+      ended->Set();
+    });
+    pool.Post([dropped] { ADD_FAILURE() << "was queued behind it and must be dropped"; });
+    EXPECT_FALSE(pool.Stop(std::chrono::milliseconds(50)));
+    EXPECT_EQ(dropped.use_count(), 1);
+    pool.Post([dropped] { ADD_FAILURE() << "came after the end"; });
+    EXPECT_EQ(dropped.use_count(), 1);
+  }
+  go_on->Set();
+  EXPECT_TRUE(ended->Wait(std::chrono::seconds(20)));
+}
+
+TEST(ThreadPool, StopsWithinItsLimitWhenTasksEnd) {
+  ThreadPool pool({.max_running = 2});
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 100; ++i) pool.Post([&] { ++ran; });
+  EXPECT_TRUE(pool.Stop(std::chrono::seconds(20)));
+  EXPECT_EQ(ran, 100);
+}
+
 }  // namespace
 }  // namespace gradwire
