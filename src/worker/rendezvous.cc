@@ -102,13 +102,15 @@ std::vector<rpc::Member> Rendezvous::Exchange(const rpc::Member& self) {
                                            std::to_string(member.peer.id.rank) + " have it");
     }
   }
-  // Nobody goes on, and perhaps away with the store, before all have read.
-  if (store_.Add(Key("read"), 1) == static_cast<int64_t>(world_size_)) store_.Set(Key("all_read"), "1");
-  if (!store_.Get(Key("all_read"), Left())) {
+  return members;
+}
+
+void Rendezvous::AwaitAllReady() {
+  if (store_.Add(Key("ready"), 1) == static_cast<int64_t>(world_size_)) store_.Set(Key("all_ready"), "1");
+  if (!store_.Get(Key("all_ready"), Left())) {
     throw Error(ErrorCode::kTimedOut, "all workers published their records, but not all have read them in " +
                                           std::to_string(limit_.count()) + " ms");
   }
-  return members;
 }
 
 }  // namespace gradwire

@@ -25,6 +25,10 @@ class Rendezvous {
   // kInvalid on every rank when two have one name.
   std::vector<rpc::Member> Exchange(const rpc::Member& self);
 
+  // Waits until all have said this. Call it once the members are known to whoever answers their connections: nobody goes
+  // on, and perhaps away with the store, before.
+  void AwaitAllReady();
+
  private:
   std::chrono::milliseconds Left() const;
   std::string Key(const std::string& name) const { return prefix_ + name; }

@@ -66,7 +66,7 @@ struct RealParts : WorkerParts {
                                                                 .thread_start = options.thread_start,
                                                                 .thread_stop = options.thread_stop});
     transports = {std::make_shared<transport::TcpTransport>(*real_loop, transport::TcpOptions{}),
-                  std::make_shared<transport::InprocTransport>(own_network, *executor)};
+                  std::make_shared<transport::InprocTransport>(own_network, executor)};
   }
   ~RealParts() {
     for (const auto& transport : transports) transport->Stop();
@@ -117,10 +117,13 @@ class Worker::Impl {
     rpc_options.functions = options.functions;
     rpc_options.internal_functions = internal;
     rpc_options.interceptors = {autograd->interceptor(), references->interceptor()};
-    rpc_options.on_peer_ended = [this](const rpc::Peer& peer, const Failure&) { quiesce->OnPeerEnded(peer.id.rank); };
-    rpc = std::make_unique<rpc::Rpc>(std::move(rpc_options));
+    rpc_options.on_peer_ended = [this](const rpc::Peer& peer, const Failure&) {
+      quiesce->OnPeerEnded(peer.id.rank);
+      autograd->OnPeerEnded(peer);
+    };
+    rpc = std::make_shared<rpc::Rpc>(std::move(rpc_options));
     quiesce->Attach(rpc.get(), [this] { return uint64_t{references->counts().forks}; });
-    references->Attach(rpc.get());
+    references->Attach(rpc);
     autograd->Attach(rpc.get());
   }
 
@@ -135,6 +138,7 @@ class Worker::Impl {
     }
     std::reverse(self.addresses.begin(), self.addresses.end());
     rpc->members().Add(std::move(self));
+    rendezvous.AwaitAllReady();
     quiesce->Join();
   }
 
@@ -168,6 +172,7 @@ class Worker::Impl {
     quiesce->Abandon(why);
     rpc->Stop(why);
     references->DropAll();
+    references->Close({.code = ErrorCode::kInvalid, .text = why, .worker = info.name});
     if (!owns_parts) return;
     for (const auto& transport : parts->transports) transport->Stop();
     static_cast<ThreadPool&>(*parts->executor).Stop();
@@ -185,7 +190,7 @@ class Worker::Impl {
   std::unique_ptr<Quiesce> quiesce;
   std::unique_ptr<rref::References> references;
   std::unique_ptr<autograd::Autograd> autograd;
-  std::unique_ptr<rpc::Rpc> rpc;
+  std::shared_ptr<rpc::Rpc> rpc;
 
   std::mutex mutex;
   bool shut_down = false;
