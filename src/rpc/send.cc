@@ -110,14 +110,17 @@ void Rpc::Impl::Notify(WorkerId to, const std::string& function, Payload args) {
   if (!member) return;
   const std::shared_ptr<Session> session = SessionWith(member->peer);
   if (!session) return;
+  // Counted like its handler counts it on the other side, or the sums of a shutdown never meet (M2).
+  const auto entry = options_.internal_functions->Find(function);
+  const bool internal = entry && entry->is_internal;
   wire::Request request;
   request.function = function;
   request.args = std::move(args);
   wire::EncodedMessage message = wire::Encode(request);
   wire::AppendTail(request, message);
-  sent_.fetch_add(1);
+  if (!internal) sent_.fetch_add(1);
   if (session->Enqueue(wire::FrameKind::kRequest, std::move(message))) {
-    sent_.fetch_sub(1);
+    if (!internal) sent_.fetch_sub(1);
   } else {
     session->Flush();
   }
