@@ -161,7 +161,7 @@ def train(epochs: int, output: Path) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--output", type=Path, default=Path("build/demo"))
     args = parser.parse_args()
     torch.set_num_threads(1)

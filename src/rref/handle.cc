@@ -59,7 +59,12 @@ wire::KeepAs OwnedHandle::Create() {
 
 wire::ReferenceRecord OwnedHandle::Share(WorkerId to) {
   wire::ReferenceRecord record{.owner = shell_->self().id, .rref = rref_, .type_name = type_name()};
-  if (to == shell_->self().id) return record;
+  if (to == shell_->self().id) {
+    // A message to oneself has no fork that would outlive this handle on its way: it carries a hold, which the handle on
+    // the other end adopts (R1).
+    (void)shell_->StepOwner([&](OwnerTable& table) { return table.Hold(rref_); });
+    return record;
+  }
   const ForkId fork{shell_->self().id, shell_->NextNumber()};
   const Standing standing = shell_->StepOwner([&](OwnerTable& table) { return table.GiveFork(rref_, fork, to); });
   if (standing != Standing::kNoLonger) record.fork = fork;

@@ -124,7 +124,10 @@ std::vector<std::shared_ptr<Reference>> References::Impl::Receive(const std::vec
   for (const wire::ReferenceRecord& record : records) {
     std::shared_ptr<Handle> handle;
     if (record.owner == self_.id) {
-      const Standing standing = StepOwner([&](OwnerTable& table) { return table.Hold(record.rref); });
+      // What this worker sends to itself brings its hold along (OwnedHandle::Share).
+      const Standing standing = StepOwner([&](OwnerTable& table) {
+        return from == self_.id ? table.standing(record.rref) : table.Hold(record.rref);
+      });
       handle = std::make_shared<OwnedHandle>(shared_from_this(), record.type_name, record.rref,
                                              standing == Standing::kNoLonger);
     } else {

@@ -124,7 +124,7 @@ class Worker::Impl {
     rpc = std::make_shared<rpc::Rpc>(std::move(rpc_options));
     quiesce->Attach(rpc.get(), [this] { return uint64_t{references->counts().forks}; });
     references->Attach(rpc);
-    autograd->Attach(rpc.get());
+    autograd->Attach(rpc);
   }
 
   void Meet(Rendezvous& rendezvous) {

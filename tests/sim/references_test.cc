@@ -18,6 +18,9 @@ class References : public testing::TestWithParam<int> {
     for (size_t rank = 0; rank < 3; ++rank) {
       Functions& functions = *cluster[rank].functions;
       functions.Add("ones", [](int64_t n) { return at::ones({n}); });
+      functions.Add("own", [this, rank](int64_t n) {
+        return TensorRef(cluster[rank].references->Own(EncodeValue(at::ones({n})), ""));
+      });
       functions.Add("fail", [](int64_t) -> at::Tensor { throw std::out_of_range("no such row"); });
       functions.Add("sum", [](TensorRef ref) { return ref.to_here().sum(); });
       functions.Add("hold", [this, rank](TensorRef ref) {
@@ -110,6 +113,16 @@ TEST_P(References, DroppedRightAfterBeingShared) {  // R1: the message is still 
   ASSERT_TRUE(outcome && outcome->ok());
   EXPECT_EQ(DecodeValue<at::Tensor>(outcome->value()).item<float>(), 3);
   outcome.reset();
+  ExpectNothingLeft();
+}
+
+TEST_P(References, AResultThatRefersToAFreshValueOfItsCallee) {  // R1: the handler's handle is gone before the reply
+  for (size_t from = 0; from < 3; ++from) {
+    const auto ref = cluster.Call<TensorRef>(from, 1, "own", int64_t{3});
+    cluster.scheduler().RunReady();
+    EXPECT_TRUE(ref.to_here().equal(at::ones({3}))) << "asked by rank " << from;
+    EXPECT_EQ(ref.is_owner(), from == 1);
+  }
   ExpectNothingLeft();
 }
 
