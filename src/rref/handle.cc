@@ -60,8 +60,8 @@ wire::KeepAs OwnedHandle::Create() {
 wire::ReferenceRecord OwnedHandle::Share(WorkerId to) {
   wire::ReferenceRecord record{.owner = shell_->self().id, .rref = rref_, .type_name = type_name()};
   if (to == shell_->self().id) {
-    // A message to oneself has no fork that would outlive this handle on its way: it carries a hold, which the handle on
-    // the other end adopts (R1).
+    // A message to oneself has no fork that would outlive this handle on its way: it carries a hold, which the handle
+    // on the other end adopts (R1).
     (void)shell_->StepOwner([&](OwnerTable& table) { return table.Hold(rref_); });
     return record;
   }

@@ -25,8 +25,8 @@ class Rendezvous {
   // kInvalid on every rank when two have one name.
   std::vector<rpc::Member> Exchange(const rpc::Member& self);
 
-  // Waits until all have said this. Call it once the members are known to whoever answers their connections: nobody goes
-  // on, and perhaps away with the store, before.
+  // Waits until all have said this. Call it once the members are known to whoever answers their connections: nobody
+  // goes on, and perhaps away with the store, before.
   void AwaitAllReady();
 
  private:
