@@ -9,6 +9,7 @@ steps them.
 """
 
 import argparse
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -48,6 +49,21 @@ class Body(nn.Module):
 def parameter_rrefs(module_rref: rpc.RRef) -> list[rpc.RRef]:
     """References to the parameters of a module; runs on the module's owner."""
     return [rpc.RRef(parameter) for parameter in module_rref.local_value().parameters()]
+
+
+def parameter_copies(module_rref: rpc.RRef) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in module_rref.local_value().parameters()]
+
+
+def reset_parameters(module_rref: rpc.RRef) -> None:
+    for layer in module_rref.local_value().layers:
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+
+
+def module_parameter_shapes() -> list[tuple[int, ...]]:
+    """The shapes of all parameters that live in this process."""
+    return [tuple(thing.shape) for thing in gc.get_objects() if isinstance(thing, nn.Parameter)]
 
 
 class Digits:
