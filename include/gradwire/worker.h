@@ -41,6 +41,10 @@ struct WorkerOptions {
   std::chrono::milliseconds init_timeout{-1};     // negative: the larger of rpc_timeout and 5 s; 0: none
   size_t num_worker_threads = 16;                 // handlers that run at one time, waiting ones not counted (C3)
 
+  // How long the end of the worker waits for handlers that still run; then it leaves them to themselves, with what they
+  // use. Negative: as long as they take. After a graceful shutdown none runs.
+  std::chrono::milliseconds stop_limit{-1};
+
   std::shared_ptr<Functions> functions;  // what others may call here; a new table when empty
   std::function<void()> thread_start;    // first and last thing that each thread of the worker runs
   std::function<void()> thread_stop;

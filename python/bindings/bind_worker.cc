@@ -66,7 +66,6 @@ void BindWorker(py::module_& module) {
           py::arg("seconds"))
       .def("serve", &PythonWorker::Serve)
       .def("shutdown", &PythonWorker::Shutdown, py::arg("graceful"), py::arg("timeout"))
-      .def("leave", &PythonWorker::Leave, py::arg("limit"))
       .def("abandon", &PythonWorker::Abandon);
 }
 

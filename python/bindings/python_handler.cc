@@ -20,9 +20,17 @@ struct Answer {
   std::optional<Failure> failure;
 };
 
+// The interpreter may end while a function runs. Python then ends the thread where it next asks for the lock, by
+// unwinding these frames without it: nothing here may own a Python object, or give the lock back, by a destructor.
 py::object CallFunction(const Payload& args) {
-  const DecodedCall call = DecodeCall(args);
-  PyObject* result = PyObject_Call(call.function.ptr(), call.args.ptr(), call.kwargs.ptr());
+  DecodedCall call = DecodeCall(args);
+  PyObject* const function = call.function.release().ptr();
+  PyObject* const positional = call.args.release().ptr();
+  PyObject* const named = call.kwargs.release().ptr();
+  PyObject* const result = PyObject_Call(function, positional, named);
+  Py_DECREF(function);
+  Py_DECREF(positional);
+  Py_DECREF(named);
   if (!result) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(result);
 }
@@ -64,10 +72,14 @@ Gate& TheGate() {
 void Run(const std::shared_ptr<IncomingCall>& call) {
   if (!InterpreterLives()) throw Error(ErrorCode::kDisconnected, "the process is about to end");
   Answer answer;
-  {
-    const py::gil_scoped_acquire locked;
+  const PyGILState_STATE lock = PyGILState_Ensure();
+  try {
     answer = Serve(*call);
+  } catch (const std::exception&) {
+    PyGILState_Release(lock);
+    throw;
   }
+  PyGILState_Release(lock);
   if (answer.failure) {
     call->Fail(std::move(*answer.failure));
   } else {

@@ -1,9 +1,6 @@
 #include "python_worker.h"
 
 #include <cmath>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "call_encoder.h"
@@ -16,6 +13,11 @@
 #include "value_decoder.h"
 
 namespace gradwire::python {
+
+namespace {
+// A Python function that never returns must not keep its process from ending.
+constexpr std::chrono::milliseconds kStopLimit{2000};
+}  // namespace
 
 std::chrono::milliseconds ToMilliseconds(double seconds) {
   constexpr double kLongest = 1e12;  // milliseconds: 30 years, and no overflow when added to a time
@@ -42,6 +44,7 @@ PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py
   options.functions = ServedFunctions();
   options.thread_start = EnterThread;
   options.thread_stop = LeaveThread;
+  options.stop_limit = kStopLimit;
   HoldCalls();
   worker_ = WithoutLock([&] { return std::make_shared<Worker>(std::move(options)); });
 }
@@ -114,27 +117,6 @@ void PythonWorker::Shutdown(bool graceful, double timeout) {
   if (!worker_) return;
   const auto limit = std::max(ToMilliseconds(timeout), std::chrono::milliseconds(0));
   WithoutLock([&] { worker_->shutdown(graceful, limit); });
-}
-
-bool PythonWorker::Leave(double limit) {
-  if (!worker_) return true;
-  // The thread outlives this call when a handler does; what it uses belongs to it.
-  struct End {
-    std::mutex mutex;
-    std::condition_variable ended;
-    bool over = false;
-  };
-  auto end = std::make_shared<End>();
-  const py::gil_scoped_release unlocked;
-  std::thread([end, worker = std::move(worker_)]() mutable {
-    worker->shutdown(false);
-    worker.reset();
-    std::lock_guard lock(end->mutex);
-    end->over = true;
-    end->ended.notify_all();
-  }).detach();
-  std::unique_lock lock(end->mutex);
-  return end->ended.wait_for(lock, ToMilliseconds(limit), [&] { return end->over; });
 }
 
 void PythonWorker::Abandon() {

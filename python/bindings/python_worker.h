@@ -38,9 +38,6 @@ class PythonWorker {
 
   WorkerInfo Find(py::handle to) const;
   void Shutdown(bool graceful, double timeout);
-  // Ends the worker within about `limit` seconds, for the end of the process; false when it did not end in time (a
-  // handler still runs). Then it is left to itself.
-  bool Leave(double limit);
   // Forgets the worker without ending it: in a forked child, where its threads are not.
   void Abandon();
 

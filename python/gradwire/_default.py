@@ -6,8 +6,6 @@ import os
 from gradwire._C import Worker
 from gradwire.errors import Error
 
-_EXIT_LIMIT_S = 2.0  # for handlers that still run when the program ends
-
 worker: Worker | None = None
 
 
@@ -34,7 +32,7 @@ def _leave() -> None:
     """A program that ends without shutdown leaves; its threads end before the interpreter does."""
     old = set_worker(None)
     if old is not None:
-        old.leave(_EXIT_LIMIT_S)
+        old.shutdown(graceful=False, timeout=0)
 
 
 def _forget() -> None:

@@ -175,7 +175,9 @@ class Worker::Impl {
     references->Close({.code = ErrorCode::kInvalid, .text = why, .worker = info.name});
     if (!owns_parts) return;
     for (const auto& transport : parts->transports) transport->Stop();
-    static_cast<ThreadPool&>(*parts->executor).Stop();
+    std::optional<Duration> limit;
+    if (options.stop_limit.count() >= 0) limit = options.stop_limit;
+    handlers_left = !static_cast<ThreadPool&>(*parts->executor).Stop(limit);
     static_cast<Loop&>(*parts->clock).Stop();
   }
 
@@ -195,12 +197,16 @@ class Worker::Impl {
   std::mutex mutex;
   bool shut_down = false;
   bool stopped = false;
+  bool handlers_left = false;  // they still use this object
 };
 
 Worker::Worker(WorkerOptions options) : Worker(std::move(options), nullptr) {}
 Worker::Worker(WorkerOptions options, std::shared_ptr<WorkerParts> parts)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(parts))) {}
-Worker::~Worker() = default;
+Worker::~Worker() {
+  impl_->Stop("worker '" + impl_->info.name + "' has ended");
+  if (impl_->handlers_left) static_cast<void>(impl_.release());
+}
 
 const WorkerInfo& Worker::info() const { return impl_->info; }
 

@@ -392,3 +392,30 @@ def wait_here():
 
 def let_go():
     _go.set()
+
+
+# M3, and M2's limit: a function that never returns holds nobody up.
+@pytest.mark.parametrize("how", ["while True: pass", "threading.Event().wait()", "while True: time.sleep(0.001)"])
+@pytest.mark.parametrize("end", ["rpc.shutdown(timeout=0.5)", "rpc.shutdown(graceful=False)", "pass"])
+def test_a_function_that_never_returns(scripts, tmp_path, how, end):
+    text = f"""
+    def hang():
+        {how}
+
+    init()
+    if rank == 1:
+        rpc.rpc_async("worker0", hang, timeout=0)
+        rpc.rpc_sync("worker0", same, args=(1,))
+        rpc.shutdown(graceful=False)
+    else:
+        try:
+            rpc.rpc_sync("worker1", block)
+        except gradwire.Error as error:
+            assert error.code == "Disconnected", error
+        try:
+            {end}
+        except gradwire.Error as error:
+            assert error.code == "TimedOut", error
+    """
+    (code0, _, err0), (code1, _, err1) = both(scripts, text, tmp_path / "store")
+    assert (code0, code1) == (0, 0), err0 + err1
