@@ -3,8 +3,10 @@
 
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "gradwire/call.h"
+#include "gradwire/error.h"
 #include "gradwire/export.h"
 #include "gradwire/function.h"
 #include "gradwire/future.h"
@@ -48,6 +51,10 @@ struct WorkerOptions {
   std::shared_ptr<Functions> functions;  // what others may call here; a new table when empty
   std::function<void()> thread_start;    // first and last thing that each thread of the worker runs
   std::function<void()> thread_stop;
+
+  // Describes exceptions that only another language understands, which nodes and hooks of a backward pass throw: called
+  // where one was caught, without locks; nothing for those that it does not know.
+  std::function<std::optional<Failure>(const std::exception_ptr&)> describe_error;
 };
 
 // Thread-safe. Several workers may live in one process. Methods throw Error; after shutdown with kInvalid.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gradwire/autograd.h"
+#include "python_errors.h"
 #include "python_worker.h"
 
 namespace gradwire::python {
@@ -32,7 +33,11 @@ class PythonContext {
 
 void Backward(PythonWorker& worker, int64_t context_id, const std::vector<at::Tensor>& roots, bool retain_graph) {
   const auto alive = worker.shared();
-  WithoutLock([&] { autograd::backward(*alive, context_id, roots, retain_graph); });
+  try {
+    WithoutLock([&] { autograd::backward(*alive, context_id, roots, retain_graph); });
+  } catch (const Error& error) {
+    RaisePassFailure(error.failure());
+  }
 }
 
 py::dict Gradients(PythonWorker& worker, int64_t context_id) {

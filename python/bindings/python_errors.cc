@@ -1,5 +1,7 @@
 #include "python_errors.h"
 
+#include <torch/csrc/Exceptions.h>
+
 #include <string>
 
 #include "python_parts.h"
@@ -24,6 +26,11 @@ py::object WithFrames(const py::error_already_set& error) {
 
 void Raise(py::handle exception) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+}
+
+py::object Rebuild(const py::object& rebuild, const Failure& failure) {
+  return rebuild(std::string(ErrorCodeName(failure.code)), Text(failure.text), Text(failure.worker),
+                 Text(failure.type_name), Text(failure.traceback), Bytes(failure.pickled));
 }
 
 void Translate(std::exception_ptr pointer) {
@@ -51,15 +58,36 @@ Failure DescribeError(const py::error_already_set& error, bool print) {
           .pickled = py::cast<std::string>(parts[3])};
 }
 
+std::optional<Failure> DescribeCaught(const std::exception_ptr& caught) {
+  if (!InterpreterLives()) return std::nullopt;
+  const py::gil_scoped_acquire lock;
+  try {
+    std::rethrow_exception(caught);
+  } catch (python_error& error) {
+    error.persist();  // hooks leave it set in the thread
+    error.restore();
+    return DescribeError(py::error_already_set(), false);
+  } catch (const py::error_already_set& error) {
+    return DescribeError(error, false);
+  } catch (const KeptException& kept) {
+    Raise(kept.get());
+    return DescribeError(py::error_already_set(), false);
+  } catch (...) {
+    return std::nullopt;
+  }
+}
+
 KeptException KeepError(const py::error_already_set& error) { return KeptException(Parts().both(WithFrames(error))); }
 
-py::object ToException(const Failure& failure) {
-  return Parts().rebuild(std::string(ErrorCodeName(failure.code)), Text(failure.text), Text(failure.worker),
-                         Text(failure.type_name), Text(failure.traceback), Bytes(failure.pickled));
-}
+py::object ToException(const Failure& failure) { return Rebuild(Parts().rebuild, failure); }
 
 void RaiseFailure(const Failure& failure) {
   Raise(ToException(failure));
+  throw py::error_already_set();
+}
+
+void RaisePassFailure(const Failure& failure) {
+  Raise(Rebuild(Parts().rebuild_of_pass, failure));
   throw py::error_already_set();
 }
 

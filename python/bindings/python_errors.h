@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
 
 #include "gil.h"
 #include "gradwire/error.h"
@@ -26,6 +27,9 @@ class KeptException : public std::exception {
 // With the lock.
 Failure DescribeError(const py::error_already_set& error, bool print);
 
+// The same for an exception of Python that passed through libtorch or C++; nothing for others. Takes the lock.
+std::optional<Failure> DescribeCaught(const std::exception_ptr& caught);
+
 // What a callback has raised, as futures keep it: without its frames, which would keep a user's locals alive. With the
 // lock.
 KeptException KeepError(const py::error_already_set& error);
@@ -33,6 +37,8 @@ KeptException KeepError(const py::error_already_set& error);
 // The Python exception for a failure. With the lock.
 py::object ToException(const Failure& failure);
 [[noreturn]] void RaiseFailure(const Failure& failure);
+// The same for a failed backward pass: the exception's text says on which worker, and it is a RuntimeError too.
+[[noreturn]] void RaisePassFailure(const Failure& failure);
 
 // How Error and KeptException are raised by every function of Python that throws them, torch's futures included.
 void RegisterErrors();

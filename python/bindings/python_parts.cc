@@ -14,6 +14,7 @@ const PythonParts& Parts() {
         .loads = pickling.attr("loads"),
         .describe = errors.attr("describe"),
         .rebuild = errors.attr("rebuild"),
+        .rebuild_of_pass = errors.attr("rebuild_of_pass"),
         .both = errors.attr("both"),
         .refusal = functions.attr("refusal"),
         .resolve = functions.attr("resolve"),

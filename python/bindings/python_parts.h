@@ -6,15 +6,16 @@
 namespace gradwire::python {
 
 struct PythonParts {
-  py::object dumps;         // _pickling.dumps(value, tensors before, references before) -> (bytes, tensors, references)
-  py::object loads;         // _pickling.loads(bytes, tensors, references) -> value
-  py::object describe;      // errors.describe(exception, print) -> (text, type name, traceback, pickled)
-  py::object rebuild;       // errors.rebuild(code, text, worker, type name, traceback, pickled) -> exception
-  py::object both;          // errors.both(exception) -> a RuntimeError that is of the exception's type too
-  py::object refusal;       // _functions.refusal(function) -> the exception that says why it cannot be sent
-  py::object resolve;       // _functions.resolve(module, qualified name) -> (True, function) or (False, text)
-  py::object find_builtin;  // torch's table: builtin function -> "aten::..." or None
-  py::object rref;          // class RRef
+  py::object dumps;     // _pickling.dumps(value, tensors before, references before) -> (bytes, tensors, references)
+  py::object loads;     // _pickling.loads(bytes, tensors, references) -> value
+  py::object describe;  // errors.describe(exception, print) -> (text, type name, traceback, pickled)
+  py::object rebuild;   // errors.rebuild(code, text, worker, type name, traceback, pickled) -> exception
+  py::object rebuild_of_pass;  // the same for a failed backward pass
+  py::object both;             // errors.both(exception) -> a RuntimeError that is of the exception's type too
+  py::object refusal;          // _functions.refusal(function) -> the exception that says why it cannot be sent
+  py::object resolve;          // _functions.resolve(module, qualified name) -> (True, function) or (False, text)
+  py::object find_builtin;     // torch's table: builtin function -> "aten::..." or None
+  py::object rref;             // class RRef
 };
 
 // With the lock. Throws what the import raises.

@@ -45,6 +45,7 @@ PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py
   options.thread_start = EnterThread;
   options.thread_stop = LeaveThread;
   options.stop_limit = kStopLimit;
+  options.describe_error = DescribeCaught;
   HoldCalls();
   worker_ = WithoutLock([&] { return std::make_shared<Worker>(std::move(options)); });
 }

@@ -107,27 +107,43 @@ def _both_type(cls: type[Exception]) -> type[Exception]:
         body = {
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
-            "__str__": lambda self: str(self.__cause__),
+            "__str__": lambda self: self._text,
         }
-        known = _both_types[cls] = type(cls.__name__, (cls, RuntimeError), body)
+        bases = (cls,) if issubclass(cls, RuntimeError) else (cls, RuntimeError)
+        known = _both_types[cls] = type(cls.__name__, bases, body)
     return known
+
+
+def _double(exception: Exception, text: str) -> Exception:
+    """An exception of the same type that is a RuntimeError too and has this text."""
+    double: Exception
+    try:
+        cls = _both_type(type(exception))
+        double = cls.__new__(cls, *exception.args)
+        double.args = exception.args
+        double.__dict__.update(exception.__dict__, _text=text)
+    except TypeError:  # layouts that do not go together
+        double = RuntimeError(f"{_type_name(type(exception))}: {text}")
+        for note in getattr(exception, "__notes__", ()):
+            double.add_note(note)
+    return double
 
 
 def both(exception: BaseException) -> BaseException:
     """What a callback has raised, as an exception that is a RuntimeError too; the original is its cause."""
     trace = "".join(traceback.format_exception(exception)).rstrip()
     exception.__traceback__ = None  # futures outlive the frames
-    if isinstance(exception, RuntimeError) or not isinstance(exception, Exception):
-        exception.add_note(f"raised in a callback:\n{trace}")
-        return exception
-    double: Exception
-    try:
-        cls = _both_type(type(exception))
-        double = cls.__new__(cls, *exception.args)
-        double.args = exception.args
-        double.__dict__.update(exception.__dict__)
-    except TypeError:  # layouts that do not go together
-        double = RuntimeError(f"{_type_name(type(exception))}: {exception}")
-    double.__cause__ = exception
-    double.add_note(f"raised in a callback:\n{trace}")
-    return double
+    if not isinstance(exception, RuntimeError) and isinstance(exception, Exception):
+        double = _double(exception, str(exception))
+        double.__cause__ = exception
+        exception = double
+    exception.add_note(f"raised in a callback:\n{trace}")
+    return exception
+
+
+def rebuild_of_pass(
+    code: str, text: str, worker: str, type_name: str, remote_traceback: str, pickled: bytes
+) -> Exception:
+    """What a failed backward pass raises: as rebuild(), a RuntimeError in any case, and always with the whole text."""
+    exception = rebuild(code, text, worker, type_name, remote_traceback, pickled)
+    return exception if code != "Remote" or text in str(exception) else _double(exception, text)

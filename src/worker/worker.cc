@@ -105,6 +105,7 @@ class Worker::Impl {
     quiesce = std::make_unique<Quiesce>(*internal);
     references = std::make_unique<rref::References>(self, *internal);
     autograd = std::make_unique<autograd::Autograd>(self, *internal);
+    autograd->set_describe(options.describe_error);
     ops::RegisterOperators(*internal);
     optim::RegisterFunctions(*internal, [this](ContextId context) { return autograd->Gradients(context); });
     rpc::Rpc::Options rpc_options;
