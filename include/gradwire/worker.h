@@ -16,6 +16,7 @@
 #include "gradwire/call.h"
 #include "gradwire/error.h"
 #include "gradwire/export.h"
+#include "gradwire/faults.h"
 #include "gradwire/function.h"
 #include "gradwire/future.h"
 #include "gradwire/rref.h"
@@ -48,6 +49,7 @@ struct WorkerOptions {
   // use. Negative: as long as they take. After a graceful shutdown none runs.
   std::chrono::milliseconds stop_limit{-1};
 
+  std::shared_ptr<Faults> faults;        // of tests; may be empty
   std::shared_ptr<Functions> functions;  // what others may call here; a new table when empty
   std::function<void()> thread_start;    // first and last thing that each thread of the worker runs
   std::function<void()> thread_stop;

@@ -46,9 +46,10 @@ void BindWorker(py::module_& module) {
   module.attr("UNSET_TIMEOUT") = kUnsetTimeout;
   module.def("load_functions", LoadFunctions, py::arg("path"));
   py::class_<PythonWorker, std::shared_ptr<PythonWorker>>(module, "Worker")
-      .def(py::init<const std::string&, int, int, py::handle, double, double, size_t>(), py::kw_only(), py::arg("name"),
-           py::arg("rank"), py::arg("world_size"), py::arg("store"), py::arg("rpc_timeout"), py::arg("init_timeout"),
-           py::arg("num_worker_threads"))
+      .def(py::init<const std::string&, int, int, py::handle, double, double, size_t, const std::vector<FaultTuple>&>(),
+           py::kw_only(), py::arg("name"), py::arg("rank"), py::arg("world_size"), py::arg("store"),
+           py::arg("rpc_timeout"), py::arg("init_timeout"), py::arg("num_worker_threads"),
+           py::arg("faults") = std::vector<FaultTuple>())
       .def("call_sync", &PythonWorker::CallSync, py::arg("to"), py::arg("func"), py::arg("args"), py::arg("kwargs"),
            py::arg("timeout"))
       .def("call_async", &PythonWorker::CallAsync, py::arg("future"), py::arg("to"), py::arg("func"), py::arg("args"),

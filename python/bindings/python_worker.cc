@@ -17,6 +17,15 @@ namespace gradwire::python {
 namespace {
 // A Python function that never returns must not keep its process from ending.
 constexpr std::chrono::milliseconds kStopLimit{2000};
+
+std::shared_ptr<Faults> MakeFaults(const std::vector<FaultTuple>& tuples) {
+  if (tuples.empty()) return nullptr;
+  std::vector<Fault> faults;
+  for (const auto& [function, remote, failures, delay] : tuples) {
+    faults.push_back({function, remote, failures, std::max(ToMilliseconds(delay), std::chrono::milliseconds(0))});
+  }
+  return std::make_shared<Faults>(std::move(faults));
+}
 }  // namespace
 
 std::chrono::milliseconds ToMilliseconds(double seconds) {
@@ -32,7 +41,7 @@ py::object Take(Outcome outcome) {
 }
 
 PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py::handle store, double rpc_timeout,
-                           double init_timeout, size_t num_worker_threads) {
+                           double init_timeout, size_t num_worker_threads, const std::vector<FaultTuple>& faults) {
   WorkerOptions options;
   options.name = name;
   options.rank = rank;
@@ -41,6 +50,7 @@ PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py
   options.rpc_timeout = ToMilliseconds(rpc_timeout);
   options.init_timeout = ToMilliseconds(init_timeout);
   options.num_worker_threads = num_worker_threads;
+  options.faults = MakeFaults(faults);
   options.functions = ServedFunctions();
   options.thread_start = EnterThread;
   options.thread_stop = LeaveThread;

@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "gil.h"
 #include "gradwire/worker.h"
@@ -17,11 +19,14 @@ inline constexpr double kUnsetTimeout = -1.0;
 std::chrono::milliseconds ToMilliseconds(double seconds);
 inline CallOptions WithTimeout(double seconds) { return {.timeout = ToMilliseconds(seconds)}; }
 
+// A Fault as Python writes it: function, remote, failures, delay in seconds.
+using FaultTuple = std::tuple<std::string, std::optional<bool>, int, double>;
+
 // All methods with the lock; those that wait let go of it.
 class PythonWorker {
  public:
   PythonWorker(const std::string& name, int rank, int world_size, py::handle store, double rpc_timeout,
-               double init_timeout, size_t num_worker_threads);
+               double init_timeout, size_t num_worker_threads, const std::vector<FaultTuple>& faults);
   ~PythonWorker();
   PythonWorker(const PythonWorker&) = delete;
 

@@ -1,6 +1,6 @@
 """What the extension module gradwire._C offers to the package."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import torch
@@ -42,6 +42,7 @@ class Worker:
         rpc_timeout: float,
         init_timeout: float,
         num_worker_threads: int,
+        faults: Sequence[tuple[str, bool | None, int, float]] = (),
     ) -> None: ...
     def call_sync(
         self,

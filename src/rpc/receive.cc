@@ -13,7 +13,19 @@ Task Rpc::Impl::OnRequest(const std::shared_ptr<Session>& session, wire::Request
   if (time_left_us > 0) call->set_deadline(clock().Now() + std::chrono::microseconds(time_left_us));
   if (!entry || !entry->is_internal) serving_.fetch_add(1);
   call->Header();
-  return [this, call = std::move(call)]() mutable { Dispatch(std::move(call)); };
+  return [this, call = std::move(call)]() mutable {
+    if (!options_.faults || !Delay(call)) Dispatch(std::move(call));
+  };
+}
+
+bool Rpc::Impl::Delay(const std::shared_ptr<ServedCallImpl>& call) {
+  if (call->request().call_id == 0) return false;
+  const auto delay = options_.faults->DelayOf(call->function(), call->keeps_result());
+  if (delay.count() <= 0) return false;
+  clock().CallAt(clock().Now() + delay, [self = shared_from_this(), call] {
+    self->options_.executor->Post([self, call] { self->Dispatch(call); });
+  });
+  return true;
 }
 
 void Rpc::Impl::Dispatch(std::shared_ptr<ServedCallImpl> call) {

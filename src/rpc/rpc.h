@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/executor.h"
 #include "gradwire/call.h"
+#include "gradwire/faults.h"
 #include "gradwire/function.h"
 #include "rpc/interceptor.h"
 #include "rpc/members.h"
@@ -44,6 +45,7 @@ class Rpc {
     std::shared_ptr<Functions> internal_functions;           // the layers', looked up first: of this worker alone
     std::vector<std::shared_ptr<Interceptor>> interceptors;  // in order of OnSend; replies see them in reverse
     size_t max_bulk_bytes = size_t{1} << 40;                 // storages of one message
+    std::shared_ptr<Faults> faults;                          // of tests; may be empty
     // A peer's session has ended, after its calls were failed. May run under a role.
     std::function<void(const Peer&, const Failure&)> on_peer_ended;
   };

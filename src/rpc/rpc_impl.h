@@ -71,6 +71,8 @@ class Rpc::Impl final : public SessionHost,
   // Fails the call unless it has ended otherwise.
   void Expire(CallId id, std::chrono::microseconds limit);
   void EndWithout(const std::shared_ptr<PendingCall>& pending, Failure failure);
+  // Whether a fault delays the call: it is dispatched later.
+  bool Delay(const std::shared_ptr<ServedCallImpl>& call);
   void Dispatch(std::shared_ptr<ServedCallImpl> call);
   void Deliver(std::shared_ptr<PendingCall> pending);
   Outcome Open(PendingCall& pending);

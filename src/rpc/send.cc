@@ -64,6 +64,11 @@ void Rpc::Impl::Send(Call call, const std::shared_ptr<PendingCall>& pending) {
                                 .text = "RPC ran for more than its deadline allows: the call of '" + request.function +
                                         "' on worker '" + to.name + "' was not sent"});
   }
+  if (options_.faults) {
+    if (auto failure = options_.faults->FailSend(request.function, call.keep_result)) {
+      return EndWithout(pending, std::move(*failure));
+    }
+  }
   OutgoingCall view{to, request, pending->state, call.keep_result};
   for (const auto& interceptor : options_.interceptors) interceptor->OnSend(view);
   wire::EncodedMessage message = wire::Encode(request);
@@ -113,6 +118,10 @@ void Rpc::Impl::Notify(WorkerId to, const std::string& function, Payload args) {
   // Counted like its handler counts it on the other side, or the sums of a shutdown never meet (M2).
   const auto entry = options_.internal_functions->Find(function);
   const bool internal = entry && entry->is_internal;
+  if (options_.faults) {
+    while (options_.faults->FailSend(function, false)) {
+    }
+  }
   wire::Request request;
   request.function = function;
   request.args = std::move(args);

@@ -74,11 +74,14 @@ wire::ReferenceRecord OwnedHandle::Share(WorkerId to) {
 void OwnedHandle::CheckUsable() const {
   if (gone_) throw Error(Gone(rref_));
   if (dropped()) ThrowDropped();
+  std::lock_guard lock(mutex_);
+  if (unanswered_) throw Error(*unanswered_);
 }
 
 void OwnedHandle::OnCreated(const std::optional<Failure>& failure, bool answered) {
-  if (!holds_.load() && failure) {
-    gone_ = true;  // never sent: there is no entry
+  if (failure && !answered) {
+    std::lock_guard lock(mutex_);
+    unanswered_ = CreationFailure(*failure);
   }
   if (!creation_.state()) return;
   if (failure && !answered) {

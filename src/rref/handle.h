@@ -73,7 +73,9 @@ class OwnedHandle final : public Handle {
   void LetGo() override;
 
   std::atomic<bool> holds_{false};
-  std::atomic<bool> gone_{false};
+  const bool gone_ = false;
+  mutable std::mutex mutex_;
+  std::optional<Failure> unanswered_;  // the creating call never left, or ended without an answer; guarded by mutex_
 };
 
 // Elsewhere: one fork in the user table.

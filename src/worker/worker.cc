@@ -115,6 +115,7 @@ class Worker::Impl {
     rpc_options.clock = parts->clock;
     rpc_options.executor = parts->executor;
     rpc_options.transports = parts->transports;
+    rpc_options.faults = options.faults;
     rpc_options.functions = options.functions;
     rpc_options.internal_functions = internal;
     rpc_options.interceptors = {autograd->interceptor(), references->interceptor()};

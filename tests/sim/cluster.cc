@@ -2,7 +2,8 @@
 
 namespace gradwire::sim {
 
-Cluster::Cluster(uint64_t seed, int workers) : scheduler_(std::make_shared<SimScheduler>(seed)) {
+Cluster::Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults)
+    : scheduler_(std::make_shared<SimScheduler>(seed)) {
   std::vector<rpc::Member> members;
   for (int rank = 0; rank < workers; ++rank) {
     auto node = std::make_unique<Node>();
@@ -18,6 +19,7 @@ Cluster::Cluster(uint64_t seed, int workers) : scheduler_(std::make_shared<SimSc
     options.clock = scheduler_;
     options.executor = scheduler_;
     options.transports = {node->transport};
+    options.faults = faults;
     options.functions = node->functions;
     options.internal_functions = internal;
     options.interceptors = {node->references->interceptor()};

@@ -14,7 +14,7 @@ namespace gradwire::sim {
 
 class Cluster {
  public:
-  Cluster(uint64_t seed, int workers);
+  Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults = nullptr);  // the same for all
   ~Cluster();
 
   struct Node {
