@@ -24,7 +24,7 @@ std::shared_ptr<rpc::Interceptor> Autograd::interceptor() const { return protoco
 
 void Autograd::Attach(std::shared_ptr<rpc::Rpc> rpc) { protocol_->Attach(CallsOver(std::move(rpc))); }
 
-void Autograd::OnPeerEnded(const rpc::Peer& peer) { protocol_->OnPeerEnded(peer.id); }
+void Autograd::OnPeerEnded(const rpc::Peer& peer, const Failure& why) { protocol_->OnPeerEnded(peer.id, why); }
 
 ContextId Autograd::NewContext() { return protocol_->interceptor().table().New()->id(); }
 
@@ -62,7 +62,8 @@ void Autograd::set_describe(std::function<std::optional<Failure>(const std::exce
 }
 
 Autograd::Counts Autograd::counts() const {
-  return {.contexts = protocol_->interceptor().table().ids().size(), .passes = protocol_->passes()};
+  const ContextTable& table = protocol_->interceptor().table();
+  return {.contexts = table.ids().size(), .tombstones = table.tombstones(), .passes = protocol_->passes()};
 }
 
 Autograd::Record Autograd::Inspect(ContextId id) const {

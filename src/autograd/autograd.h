@@ -38,8 +38,9 @@ class GRADWIRE_API Autograd {
   // For Rpc::Options, then Attach() before the first call.
   std::shared_ptr<rpc::Interceptor> interceptor() const;
   void Attach(std::shared_ptr<rpc::Rpc> rpc);
-  // Each peer whose session has ended: passes that it started end, contexts that it made are released (A7). Any thread.
-  void OnPeerEnded(const rpc::Peer& peer);
+  // Each peer whose session has ended, and why: passes that it took part in end with that (A3), contexts that nobody is
+  // left to release are released (A7). Any thread, also under a role.
+  void OnPeerEnded(const rpc::Peer& peer, const Failure& why);
 
   // A new context, current nowhere yet.
   ContextId NewContext();
@@ -63,6 +64,7 @@ class GRADWIRE_API Autograd {
 
   struct Counts {
     size_t contexts = 0;
+    size_t tombstones = 0;  // of released contexts in which handlers still run
     size_t passes = 0;
   };
   Counts counts() const;

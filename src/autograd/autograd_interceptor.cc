@@ -72,7 +72,7 @@ void AutogradInterceptor::OnHeader(rpc::ServedCall& call) {
   const auto extension = FindContextExtension(call.request.extensions);
   if (!extension) return;
   auto entered = std::make_shared<EnteredCall>();
-  entered->context = table_.Enter(extension->context);
+  entered->context = table_.Enter(extension->context, call.from.id.rank);
   entered->extension = *extension;
   entered->owner = weak_from_this();
   call.state[kSlot] = std::move(entered);

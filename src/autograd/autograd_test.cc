@@ -38,8 +38,8 @@ class Group {
       options.functions = node->functions;
       options.internal_functions = internal;
       options.interceptors = {node->autograd->interceptor()};
-      options.on_peer_ended = [autograd = node->autograd.get()](const rpc::Peer& peer, const Failure&) {
-        autograd->OnPeerEnded(peer);
+      options.on_peer_ended = [autograd = node->autograd.get()](const rpc::Peer& peer, const Failure& why) {
+        autograd->OnPeerEnded(peer, why);
       };
       node->rpc = std::make_shared<rpc::Rpc>(std::move(options));
       node->autograd->Attach(node->rpc);

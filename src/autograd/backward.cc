@@ -86,7 +86,7 @@ std::optional<Failure> Protocol::RunPass(const std::shared_ptr<Participant>& par
     std::set<WorkerId> others;
   };
   auto marked = std::make_shared<Marked>();
-  participant->BeginWalk();
+  participant->BeginWalk(calls_->self().id.rank);
   participant->Walk({root}, [marked](const std::optional<Failure>& failure, const std::set<WorkerId>& reached) {
     marked->others = reached;
     marked->Add(failure);

@@ -16,12 +16,13 @@ std::shared_ptr<ContextState> ContextTable::Find(ContextId id) const {
   return it == entries_.end() ? nullptr : it->second.context;
 }
 
-std::shared_ptr<ContextState> ContextTable::Enter(ContextId id) {
+std::shared_ptr<ContextState> ContextTable::Enter(ContextId id, uint32_t caller) {
   const std::lock_guard lock(mutex_);
   auto [it, is_new] = entries_.try_emplace(id);
   // One that was made here and is not here any more has been released.
   if (is_new && CreatorOf(id) != rank_) it->second.context = std::make_shared<ContextState>(id);
   ++it->second.running;
+  it->second.callers.insert(caller);
   return it->second.context;
 }
 
@@ -51,12 +52,14 @@ std::vector<ContextId> ContextTable::ids() const {
   return result;
 }
 
-std::vector<ContextId> ContextTable::CreatedBy(uint32_t rank) const {
-  std::vector<ContextId> result;
-  for (ContextId id : ids()) {
-    if (CreatorOf(id) == rank) result.push_back(id);
+std::vector<ContextId> ContextTable::PeerEnded(uint32_t rank) {
+  const std::lock_guard lock(mutex_);
+  std::vector<ContextId> orphans;
+  for (auto& [id, entry] : entries_) {
+    const bool was_last = entry.callers.erase(rank) > 0 && entry.callers.empty() && CreatorOf(id) != rank_;
+    if (entry.context && (was_last || CreatorOf(id) == rank)) orphans.push_back(id);
   }
-  return result;
+  return orphans;
 }
 
 size_t ContextTable::tombstones() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -24,9 +25,9 @@ class ContextTable {
   std::shared_ptr<ContextState> New();
   std::shared_ptr<ContextState> Find(ContextId id) const;  // null when unknown or released
 
-  // Header step of a call in context `id` (A7): makes it when this worker has not seen it. Null when it was released,
-  // and the call runs without. Each Enter(), null or not, is followed by one Leave().
-  std::shared_ptr<ContextState> Enter(ContextId id);
+  // Header step of a call of worker `caller` in context `id` (A7): makes it when this worker has not seen it. Null when it
+  // was released, and the call runs without. Each Enter(), null or not, is followed by one Leave().
+  std::shared_ptr<ContextState> Enter(ContextId id, uint32_t caller);
   void Leave(ContextId id);
 
   // Takes the context out. While handlers run in it an empty entry stays behind, so that what they and late headers say
@@ -34,13 +35,16 @@ class ContextTable {
   std::shared_ptr<ContextState> Release(ContextId id);
 
   std::vector<ContextId> ids() const;  // released ones left out
-  std::vector<ContextId> CreatedBy(uint32_t rank) const;
+  // A worker is gone: the contexts that nobody will release any more, as it made them or was the last whose calls
+  // brought them here.
+  std::vector<ContextId> PeerEnded(uint32_t rank);
   size_t tombstones() const;
 
  private:
   struct Entry {
     std::shared_ptr<ContextState> context;  // null: a tombstone
     size_t running = 0;
+    std::set<uint32_t> callers;  // whose calls brought it here
   };
   const uint32_t rank_;
   mutable std::mutex mutex_;

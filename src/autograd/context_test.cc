@@ -73,12 +73,12 @@ TEST(ContextTableTest, A7_ReleaseTakesItOutAtOnceWhenNothingRuns) {
 TEST(ContextTableTest, A7_RunningHandlersKeepATombstone) {
   ContextTable table(0);
   const ContextId id = ContextId{4} << 48;  // another worker's
-  const auto first = table.Enter(id);
-  EXPECT_EQ(table.Enter(id), first);
+  const auto first = table.Enter(id, 4);
+  EXPECT_EQ(table.Enter(id, 4), first);
   EXPECT_TRUE(table.Release(id));
   EXPECT_EQ(table.tombstones(), 1u);
   EXPECT_TRUE(table.ids().empty());
-  EXPECT_FALSE(table.Enter(id)) << "a late call in it runs without";
+  EXPECT_FALSE(table.Enter(id, 4)) << "a late call in it runs without";
   for (int i = 0; i < 3; ++i) table.Leave(id);
   EXPECT_EQ(table.tombstones(), 0u);
 }
@@ -87,17 +87,23 @@ TEST(ContextTableTest, A7_ALateCallDoesNotBringBackAnOwnContext) {
   ContextTable table(4);
   const ContextId id = table.New()->id();
   table.Release(id);
-  EXPECT_FALSE(table.Enter(id));
+  EXPECT_FALSE(table.Enter(id, 1));
   table.Leave(id);
   EXPECT_EQ(table.tombstones(), 0u);
 }
 
-TEST(ContextTableTest, FindsWhatALostWorkerMade) {
+TEST(ContextTableTest, A7_TheDeathOfItsMakerOrOfTheLastCallerOrphansAContext) {
   ContextTable table(0);
-  table.New();
-  const ContextId theirs = (ContextId{4} << 48) + 2;
-  table.Enter(theirs);
-  EXPECT_EQ(table.CreatedBy(4), std::vector<ContextId>{theirs});
+  const ContextId own = table.New()->id();
+  const ContextId made = (ContextId{4} << 48) + 2, brought = (ContextId{5} << 48) + 2;
+  table.Enter(own, 4);
+  table.Enter(made, 6);
+  table.Enter(brought, 4);
+  table.Enter(brought, 6);
+  EXPECT_EQ(table.PeerEnded(4), std::vector<ContextId>{made});
+  EXPECT_EQ(table.PeerEnded(7), std::vector<ContextId>{});
+  table.Release(made);
+  EXPECT_EQ(table.PeerEnded(6), std::vector<ContextId>{brought});
 }
 
 }  // namespace

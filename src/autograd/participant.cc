@@ -47,9 +47,16 @@ Participant::Participant(Setup setup)
              .describe = setup_.describe,
              .carry_thread_state = setup_.is_starter}) {}
 
-void Participant::BeginWalk() {
+void Participant::BeginWalk(int64_t marker) {
   const std::lock_guard lock(mutex_);
   ++activity_;
+  markers_.insert(marker);
+}
+
+bool Participant::MayNotEndWithout(WorkerId peer) const {
+  const std::lock_guard lock(mutex_);
+  if (setup_.id.starter == peer) return true;
+  return (phase_ == Phase::kOpen || phase_ == Phase::kFailed) && markers_.count(peer.rank) > 0;
 }
 
 std::map<WorkerId, std::vector<MessageId>> Participant::Count(std::vector<NodePtr> entries) {

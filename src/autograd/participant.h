@@ -45,8 +45,13 @@ class Participant : public std::enable_shared_from_this<Participant> {
   const PassId& id() const { return setup_.id; }
   const std::shared_ptr<ContextState>& context() const { return setup_.context; }
 
-  // A mark has come: an abort waits from here on until its Walk() has ended. May be called under a role.
-  void BeginWalk();
+  // A mark of worker `marker` has come: an abort waits from here on until its Walk() has ended. May be called under a
+  // role.
+  void BeginWalk(int64_t marker);
+
+  // Whether the end of this worker's part hung on `peer`, which is gone: as the starter, or as one that marked it and may
+  // not have told the starter. Not once the part is done: then the starter knows of it.
+  bool MayNotEndWithout(WorkerId peer) const;
 
   // Counts `entries` and what they reach, marks on other workers what receive nodes lead to, and answers when all of
   // that is answered (Dijkstra and Scholten): with the set of workers reached, this one included, or the first failure.
@@ -100,6 +105,7 @@ class Participant : public std::enable_shared_from_this<Participant> {
   size_t activity_ = 0;                            // walks, runs and commits under way on threads of this worker
   bool finishing_ = false;
   std::set<WorkerId> marked_;
+  std::set<int64_t> markers_;            // ranks
   std::vector<LeafGradient> gradients_;  // of the pass, until it is committed
   DoneCallbacks when_done_;
   UniqueFunction<void()> when_aborted_;

@@ -57,6 +57,10 @@ std::shared_ptr<Participant> Protocol::Begin(ContextId id, const PassId& pass, b
   std::shared_ptr<ContextState> context = interceptor_->table().Find(id);
   if (!context) throw Error(UnknownContext(id, interceptor_->self().name));
   const std::lock_guard lock(mutex_);
+  if (const auto lost = lost_.find(id); lost != lost_.end()) {
+    if (lost->second.first == pass) throw Error(lost->second.second);
+    lost_.erase(lost);
+  }
   std::shared_ptr<Participant>& entry = passes_[id];
   if (!entry) {
     entry = Participant::Make(
@@ -72,6 +76,13 @@ std::shared_ptr<Participant> Protocol::Begin(ContextId id, const PassId& pass, b
                                          " runs in autograd context " + std::to_string(id) + " already: one at a time");
   }
   return entry;
+}
+
+Failure Protocol::NotHere(ContextId context, const PassId& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto lost = lost_.find(context);
+  if (lost != lost_.end() && lost->second.first == id) return lost->second.second;
+  return {.code = ErrorCode::kCancelled, .text = "the backward pass has ended here already"};
 }
 
 std::shared_ptr<Participant> Protocol::Find(ContextId context, const PassId& id) const {
@@ -97,7 +108,7 @@ size_t Protocol::passes() const {
 void Protocol::OnMark(const std::shared_ptr<IncomingCall>& call) {
   const auto [pass, retain_graph, messages] = DecodeValue<MarkArgs>(call->args());
   const auto participant = Begin(std::get<0>(pass), PassIdOf(pass), retain_graph);
-  participant->BeginWalk();
+  participant->BeginWalk(call->caller().id);
   calls_->executor().Post([call, participant, messages = messages] {
     std::vector<NodePtr> entries;
     for (const auto& message : messages) entries.push_back(participant->context()->FindSend(MessageIdOf(message)));
@@ -126,8 +137,7 @@ void Protocol::OnGradients(const std::shared_ptr<IncomingCall>& call) {
 void Protocol::OnRun(const std::shared_ptr<IncomingCall>& call) {
   const auto args = DecodeValue<PassArgs>(call->args());
   const auto participant = Find(std::get<0>(args), PassIdOf(args));
-  if (!participant)
-    return call->Fail({.code = ErrorCode::kCancelled, .text = "the backward pass has ended here already"});
+  if (!participant) return call->Fail(NotHere(std::get<0>(args), PassIdOf(args)));
   participant->WhenDone(
       [call](const std::optional<Failure>& failure) { failure ? call->Fail(*failure) : call->Reply(Nothing()); });
 }
@@ -135,8 +145,7 @@ void Protocol::OnRun(const std::shared_ptr<IncomingCall>& call) {
 void Protocol::OnCommit(const std::shared_ptr<IncomingCall>& call) {
   const auto args = DecodeValue<PassArgs>(call->args());
   const auto participant = Find(std::get<0>(args), PassIdOf(args));
-  if (!participant)
-    return call->Fail({.code = ErrorCode::kCancelled, .text = "the backward pass has ended here already"});
+  if (!participant) return call->Fail(NotHere(std::get<0>(args), PassIdOf(args)));
   auto failure = participant->Commit();
   if (failure) return call->Fail(std::move(*failure));
   Forget(participant);
@@ -166,6 +175,7 @@ bool Protocol::Release(ContextId id) {
   {
     const std::lock_guard lock(mutex_);
     if (const auto it = passes_.find(id); it != passes_.end()) participant = it->second;
+    lost_.erase(id);
   }
   if (participant) {
     participant->Fail({.code = ErrorCode::kInvalid,
@@ -180,18 +190,23 @@ bool Protocol::Release(ContextId id) {
   return true;
 }
 
-void Protocol::OnPeerEnded(WorkerId peer) {
+void Protocol::OnPeerEnded(WorkerId peer, const Failure& why) {
   std::vector<std::shared_ptr<Participant>> orphans;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [context, participant] : passes_) {
-      if (participant->id().starter == peer) orphans.push_back(participant);
+      if (!participant->MayNotEndWithout(peer)) continue;
+      orphans.push_back(participant);
+      if (participant->id().starter != calls_->self().id) lost_[context] = {participant->id(), why};
     }
   }
   for (const auto& orphan : orphans) {
+    orphan->Fail(why);
+    // A starter's own pass is aborted by its backward.
+    if (orphan->id().starter == calls_->self().id) continue;
     orphan->Abort([self = shared_from_this(), orphan] { self->Forget(orphan); });
   }
-  for (ContextId id : interceptor_->table().CreatedBy(peer.rank)) Release(id);
+  for (ContextId id : interceptor_->table().PeerEnded(peer.rank)) Release(id);
 }
 
 }  // namespace gradwire::autograd

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "autograd/autograd_interceptor.h"
@@ -36,9 +37,9 @@ class Protocol : public std::enable_shared_from_this<Protocol> {
   // A7. False when unknown. May be called under a role.
   bool Release(ContextId context);
 
-  // A worker is lost or has left: ends the passes that it started and releases the contexts that it made. May be called
-  // under a role.
-  void OnPeerEnded(WorkerId peer);
+  // A worker is lost or has left: ends the passes that it started or that came here through it, since nobody else may know
+  // that they did; releases contexts that nobody else will. May be called under a role.
+  void OnPeerEnded(WorkerId peer, const Failure& why);
 
   size_t passes() const;
 
@@ -46,6 +47,8 @@ class Protocol : public std::enable_shared_from_this<Protocol> {
   // The participant of the pass, made when there is none. Throws Error(kInvalid) when the context is unknown or another
   // pass runs in it.
   std::shared_ptr<Participant> Begin(ContextId context, const PassId& id, bool retain_graph);
+  // What to say of a pass that is not here, or not any more.
+  Failure NotHere(ContextId context, const PassId& id) const;
   std::shared_ptr<Participant> Find(ContextId context, const PassId& id) const;  // null when there is none
   void Forget(const std::shared_ptr<Participant>& participant);
 
@@ -69,6 +72,8 @@ class Protocol : public std::enable_shared_from_this<Protocol> {
   mutable std::mutex mutex_;  // guards all below; a leaf
   Describe describe_;
   std::map<ContextId, std::shared_ptr<Participant>> passes_;  // at most one in a context
+  // Passes that the loss of a worker ended here, until the context's next one: what came of them, for those who ask.
+  std::map<ContextId, std::pair<PassId, Failure>> lost_;
 };
 
 // The error of everything that names a context that is not here.

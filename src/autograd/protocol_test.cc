@@ -425,10 +425,10 @@ TEST(ProtocolTest, A3_TheDeathOfItsStarterEndsAPassOnTheOthers) {
   }
   w.register_hook([&](const at::Tensor& g) {
     network.Kill(0);
-    network.at(1).OnPeerEnded(TestNetwork::IdOf(0));
+    network.at(1).OnPeerEnded(TestNetwork::IdOf(0), {.code = ErrorCode::kDisconnected, .text = "w0 has left"});
     return g;
   });
-  EXPECT_EQ(FailureOf([&] { network.at(0).Backward(context, {loss}, true); }).code, ErrorCode::kCancelled);
+  EXPECT_EQ(FailureOf([&] { network.at(0).Backward(context, {loss}, true); }).code, ErrorCode::kDisconnected);
   network.Settle();
   EXPECT_EQ(network.at(1).passes(), 0u);
   EXPECT_TRUE(network.table(1).Find(context)->gradients().empty());

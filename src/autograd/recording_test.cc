@@ -62,7 +62,7 @@ TEST(RecordingTest, A7_ACallThatTheReleaseOvertookIsReleasedWhenItEnds) {
     network.Call(0, 1, {x}, [&](TensorList args) {
       network.table(1).Release(context);
       network.table(1).Leave(context);  // as if the release had come before this call's header
-      network.table(1).Enter(context);
+      network.table(1).Enter(context, 0);
       network.at(0).Release(context);
       return args;
     });
@@ -80,7 +80,7 @@ TEST(RecordingTest, A7_TheDeathOfItsMakerReleasesAContext) {
   }
   ASSERT_TRUE(network.table(1).Find(context));
   network.Kill(0);
-  network.at(1).OnPeerEnded(TestNetwork::IdOf(0));
+  network.at(1).OnPeerEnded(TestNetwork::IdOf(0), {.code = ErrorCode::kDisconnected, .text = "worker 'w0' has left"});
   EXPECT_FALSE(network.table(1).Find(context));
 }
 

@@ -17,8 +17,12 @@ TensorList Travel(const TensorList& tensors) {
 
 class TestIncomingCall final : public IncomingCall {
  public:
-  TestIncomingCall(std::string function, Payload args, Completion done, Executor& caller)
-      : function_(std::move(function)), args_(std::move(args)), done_(std::move(done)), caller_executor_(caller) {}
+  TestIncomingCall(const rpc::Peer& from, std::string function, Payload args, Completion done, Executor& caller)
+      : caller_{from.name, from.id.rank},
+        function_(std::move(function)),
+        args_(std::move(args)),
+        done_(std::move(done)),
+        caller_executor_(caller) {}
   ~TestIncomingCall() override {
     if (done_) Answer(Failure{.code = ErrorCode::kInternal, .text = function_ + " was not answered"});
   }
@@ -94,7 +98,8 @@ void TestNetwork::Deliver(size_t from, WorkerId to, const std::string& function,
     lost = dead_.count(to.rank) || dead_.count(from) || failing_.count({function, to.rank});
   }
   args.tensors = Travel(args.tensors);
-  auto call = std::make_shared<TestIncomingCall>(function, std::move(args), std::move(done), answers);
+  auto call =
+      std::make_shared<TestIncomingCall>(nodes_[from]->self, function, std::move(args), std::move(done), answers);
   if (lost) return call->Fail({.code = ErrorCode::kDisconnected, .text = "worker '" + target.self.name + "' has left"});
   const auto entry = target.functions.Find(function);
   const auto run = [entry](const std::shared_ptr<IncomingCall>& call) {

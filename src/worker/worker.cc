@@ -119,9 +119,9 @@ class Worker::Impl {
     rpc_options.functions = options.functions;
     rpc_options.internal_functions = internal;
     rpc_options.interceptors = {autograd->interceptor(), references->interceptor()};
-    rpc_options.on_peer_ended = [this](const rpc::Peer& peer, const Failure&) {
+    rpc_options.on_peer_ended = [this](const rpc::Peer& peer, const Failure& why) {
       quiesce->OnPeerEnded(peer.id.rank);
-      autograd->OnPeerEnded(peer);
+      autograd->OnPeerEnded(peer, why);
     };
     rpc = std::make_shared<rpc::Rpc>(std::move(rpc_options));
     quiesce->Attach(rpc.get(), [this] { return uint64_t{references->counts().forks}; });

@@ -12,6 +12,7 @@ Cluster::Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults)
     node->functions = std::make_shared<Functions>();
     auto internal = std::make_shared<Functions>();
     node->references = std::make_unique<rref::References>(self, *internal);
+    node->autograd = std::make_unique<autograd::Autograd>(self, *internal);
     node->transport = std::make_shared<transport::InprocTransport>(network_, scheduler_);
     rpc::Rpc::Options options;
     options.self = self;
@@ -22,9 +23,13 @@ Cluster::Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults)
     options.faults = faults;
     options.functions = node->functions;
     options.internal_functions = internal;
-    options.interceptors = {node->references->interceptor()};
+    options.interceptors = {node->autograd->interceptor(), node->references->interceptor()};
+    options.on_peer_ended = [autograd = node->autograd.get()](const rpc::Peer& peer, const Failure& why) {
+      autograd->OnPeerEnded(peer, why);
+    };
     node->rpc = std::make_shared<rpc::Rpc>(std::move(options));
     node->references->Attach(node->rpc);
+    node->autograd->Attach(node->rpc);
     node->address = node->rpc->Listen()[0];
     members.push_back({.peer = self, .addresses = {node->address}});
     nodes_.push_back(std::move(node));

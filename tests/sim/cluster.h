@@ -1,10 +1,11 @@
-// Cluster: several workers' calls and references in one thread, over a simulated network. One seed, one run.
+// Cluster: several workers' calls, references and gradients in one thread, over a simulated network. One seed, one run.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "autograd/autograd.h"
 #include "rpc/rpc.h"
 #include "rref/references.h"
 #include "sim/sim_scheduler.h"
@@ -20,6 +21,7 @@ class Cluster {
   struct Node {
     std::shared_ptr<Functions> functions;
     std::unique_ptr<rref::References> references;
+    std::unique_ptr<autograd::Autograd> autograd;
     std::shared_ptr<rpc::Rpc> rpc;
     std::shared_ptr<transport::InprocTransport> transport;
     std::string address;
@@ -27,6 +29,7 @@ class Cluster {
 
   Node& operator[](size_t rank) { return *nodes_[rank]; }
   rpc::Rpc& rpc(size_t rank) { return *nodes_[rank]->rpc; }
+  autograd::Autograd& autograd(size_t rank) { return *nodes_[rank]->autograd; }
   WorkerId id(size_t rank) { return nodes_[rank]->rpc->self().id; }
   SimScheduler& scheduler() { return *scheduler_; }
   transport::InprocNetwork& network() { return network_; }
