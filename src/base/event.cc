@@ -11,6 +11,10 @@
 namespace gradwire {
 namespace {
 
+// A longer spin loses: what is waited for needs this processor more often than it is about to come (measured over TCP,
+// two processes on two processors: 23 us a round trip with 0 to 20, 25 with 100, 34 with 400).
+constexpr int kSpins = 20;
+
 void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -31,7 +35,7 @@ void Event::Set() {
 }
 
 bool Event::Wait(std::optional<Duration> limit) {
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < kSpins; ++i) {
     if (is_set()) return true;
     Pause();
   }

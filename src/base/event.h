@@ -21,7 +21,7 @@ class Event {
   void Set();
   bool is_set() const { return state_.load(std::memory_order_acquire) == kSet; }
 
-  // True when set; false when `limit` has passed first. Spins for about a microsecond, then sleeps. Blocks the thread
+  // True when set; false when `limit` has passed first. Spins for under a microsecond, then sleeps. Blocks the thread
   // as it is: callers go through Executor::Await, which lets another pool thread run meanwhile.
   bool Wait(std::optional<Duration> limit = std::nullopt);
 

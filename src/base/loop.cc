@@ -1,5 +1,6 @@
 #include "base/loop.h"
 
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -118,6 +119,7 @@ Loop::Loop(std::function<void()> thread_start) : state_(std::make_unique<State>(
   epoll_event event{.events = EPOLLIN, .data = {.fd = state_->wake}};
   epoll_ctl(state_->epoll, EPOLL_CTL_ADD, state_->wake, &event);
   state_->thread = std::thread([state = state_.get(), thread_start = std::move(thread_start)] {
+    pthread_setname_np(pthread_self(), "gradwire-io");
     if (thread_start) thread_start();
     state->Run();
   });
@@ -185,13 +187,14 @@ void Loop::Unwatch(int fd) {
 }
 
 void Loop::Post(Task task) {
+  bool asleep = false;
   {
     std::lock_guard lock(state_->mutex);
     if (state_->stopping) return;
     state_->posted.push_back(std::move(task));
-    state_->sleeping_until = TimePoint::min();
+    asleep = std::exchange(state_->sleeping_until, TimePoint::min()) != TimePoint::min();
   }
-  state_->Wake();
+  if (asleep) state_->Wake();
 }
 
 bool Loop::InLoopThread() const { return std::this_thread::get_id() == state_->thread.get_id(); }

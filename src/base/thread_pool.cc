@@ -1,63 +1,58 @@
 #include "base/thread_pool.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "gradwire/wait_hook.h"
 
 namespace gradwire {
 
 struct ThreadPool::State : std::enable_shared_from_this<State> {
-  explicit State(Options given) : options(std::move(given)) {
-    options.max_running = std::max<size_t>(1, options.max_running);
+  explicit State(Options given) : options(std::move(given)), max_running(std::max<size_t>(1, options.max_running)) {}
+  ~State() {
+    for (std::thread& thread : finished) thread.detach();  // only when the pool ended on a thread of its own
   }
 
-  const size_t& max_running = options.max_running;
-  Options options;
+  const Options options;
+  const size_t max_running;
 
-  std::mutex mutex;
-  std::condition_variable work;
-  std::condition_variable ended;
+  std::mutex mutex;  // guards:
   std::deque<Task> queue;
-  size_t threads = 0;   // alive
-  size_t idle = 0;      // of them, waiting for work
-  size_t awaiting = 0;  // of them, inside Await()
+  std::vector<Event*> idle;  // of threads without work, the last to become so at the end: it is woken first
+  size_t threads = 0;        // that take tasks: starting, idle, waking, busy or awaiting
+  size_t starting = 0;       // of them, new and inside thread_start
+  size_t waking = 0;         // of them, summoned and not yet looking at the queue
+  size_t busy = 0;           // of them, with a task
+  size_t awaiting = 0;       // of those, inside Await()
   bool stopping = false;
-  bool abandoned = false;             // stopped, though tasks still run
-  std::vector<std::thread> finished;  // to be joined
+  bool abandoned = false;  // stopped, though tasks still run
   std::unordered_map<std::thread::id, std::thread> alive;
+  std::vector<std::thread> finished;  // to be joined
+  std::condition_variable ended;
 
-  size_t running() const { return threads - idle - awaiting; }
+  size_t running() const { return threads - idle.size() - awaiting; }
 
-  // Under the mutex: there is work, and a thread may take it.
-  void Summon() {
-    if (queue.empty() || running() >= max_running) return;
-    if (idle > 0) {
-      work.notify_one();
-    } else {
-      Spawn();
-    }
-  }
-
-  void Spawn() {
-    ++threads;
-    std::thread thread([self = shared_from_this()] { self->Run(); });
-    const auto id = thread.get_id();
-    alive.emplace(id, std::move(thread));
-  }
-
+  Event* SummonLocked();
+  void SpawnLocked();
   void Run();
   bool NextTask(std::unique_lock<std::mutex>& lock, Task& task);
+  bool Sleep(std::unique_lock<std::mutex>& lock);
 };
 
 namespace {
-thread_local const void* current_pool = nullptr;
+
+thread_local void* current_pool = nullptr;  // its State, on a pool thread
 
 constexpr std::chrono::milliseconds kHookPause{100};
 
@@ -74,7 +69,39 @@ bool WaitOutside(Event& event, std::optional<Duration> limit) {
     hook();
   }
 }
+
+void SetIf(Event* event) {
+  if (event) event->Set();
+}
+
 }  // namespace
+
+// There is work: brings a thread unless one is on its way, which brings the next when it has found work. A burst of
+// short tasks then wakes few threads. One that starts may take long (the GIL): idle ones are woken meanwhile. Returns
+// what to set after unlock, or nullptr.
+Event* ThreadPool::State::SummonLocked() {
+  if (queue.empty() || waking > 0 || running() >= max_running) return nullptr;
+  if (idle.empty()) {
+    if (starting == 0) SpawnLocked();
+    return nullptr;
+  }
+  ++waking;
+  Event* const event = idle.back();
+  idle.pop_back();
+  return event;
+}
+
+void ThreadPool::State::SpawnLocked() {
+  try {
+    std::thread thread([self = shared_from_this()] { self->Run(); });
+    ++starting;
+    ++threads;
+    const auto id = thread.get_id();
+    alive.emplace(id, std::move(thread));
+  } catch (const std::system_error& error) {
+    Log(LogLevel::kError, "no further thread for the pool: " + std::string(error.what()));
+  }
+}
 
 // False: the thread ends.
 bool ThreadPool::State::NextTask(std::unique_lock<std::mutex>& lock, Task& task) {
@@ -82,75 +109,99 @@ bool ThreadPool::State::NextTask(std::unique_lock<std::mutex>& lock, Task& task)
     if (!queue.empty() && running() <= max_running) {
       task = std::move(queue.front());
       queue.pop_front();
+      ++busy;
       return true;
     }
-    if (stopping && queue.empty()) return false;
-    ++idle;
-    // One idle thread stays; the others leave when nothing comes for a while.
-    const bool may_leave = idle > 1;
-    bool timed_out = false;
-    if (may_leave) {
-      timed_out = work.wait_for(lock, options.idle_before_exit) == std::cv_status::timeout;
-    } else {
-      work.wait(lock);
+    // With work left, those that run take it.
+    if (stopping || !Sleep(lock)) {
+      --threads;
+      return false;
     }
-    --idle;
-    if (timed_out && queue.empty() && idle > 0) return false;
+    --waking;
+  }
+}
+
+// False: nothing came for a while, and another thread is idle too. One stays.
+bool ThreadPool::State::Sleep(std::unique_lock<std::mutex>& lock) {
+  for (;;) {
+    Event summons;
+    const bool stays = idle.empty();
+    idle.push_back(&summons);
+    lock.unlock();
+    const bool set = stays ? summons.Wait() : summons.Wait(options.idle_before_exit);
+    lock.lock();
+    if (set) return true;
+    const auto me = std::find(idle.begin(), idle.end(), &summons);
+    if (me == idle.end()) {
+      summons.Wait();  // summoned just now: the setter is about to
+      return true;
+    }
+    idle.erase(me);
+    if (!idle.empty()) return false;
   }
 }
 
 void ThreadPool::State::Run() {
+  pthread_setname_np(pthread_self(), "gradwire-pool");
   current_pool = this;
   if (options.thread_start) options.thread_start();
   std::unique_lock lock(mutex);
+  --starting;
   Task task;
   while (NextTask(lock, task)) {
-    Summon();
+    Event* const next = SummonLocked();
     lock.unlock();
+    SetIf(next);
     task();
     task = nullptr;  // captured values end here, with no lock held
     lock.lock();
+    --busy;
   }
   lock.unlock();
   if (options.thread_stop) options.thread_stop();
   lock.lock();
-  --threads;
+  // Each thread joins those that ended before it, so that at most one waits to be joined.
+  std::vector<std::thread> before = std::exchange(finished, {});
   if (auto self = alive.find(std::this_thread::get_id()); self != alive.end()) {  // else it was detached
     finished.push_back(std::move(self->second));
     alive.erase(self);
   }
   ended.notify_all();
+  lock.unlock();
+  for (std::thread& thread : before) thread.join();
 }
 
 ThreadPool::ThreadPool(Options options) : state_(std::make_shared<State>(std::move(options))) {}
 ThreadPool::~ThreadPool() { Stop(); }
 
 void ThreadPool::Post(Task task) {
-  std::vector<std::thread> finished;
+  Event* next = nullptr;
   {
     std::lock_guard lock(state_->mutex);
-    if (state_->stopping && (state_->threads == 0 || state_->abandoned)) return;
+    if (state_->stopping && (state_->alive.empty() || state_->abandoned)) return;
     state_->queue.push_back(std::move(task));
-    state_->Summon();
-    finished.swap(state_->finished);
+    next = state_->SummonLocked();
   }
-  for (std::thread& thread : finished) thread.join();
+  SetIf(next);
 }
 
 bool ThreadPool::Await(Event& event, std::optional<Duration> limit) {
   if (event.is_set()) return true;
-  if (current_pool != state_.get()) return WaitOutside(event, limit);
+  auto* const pool =
+      static_cast<State*>(current_pool);  // not always this one: a handler of one worker may wait for another worker
+  if (!pool) return WaitOutside(event, limit);
+  Event* next = nullptr;
   {
-    std::lock_guard lock(state_->mutex);
-    ++state_->awaiting;
-    state_->Summon();
+    std::lock_guard lock(pool->mutex);
+    ++pool->awaiting;
+    next = pool->SummonLocked();
   }
+  SetIf(next);
   const bool set = event.Wait(limit);
-  {
-    // More than max_running may run for a moment: who has waited goes on, new tasks wait until there is room.
-    std::lock_guard lock(state_->mutex);
-    --state_->awaiting;
-  }
+  // More than max_running may run for a moment: who has waited goes on at once, as it may hold what others wait for;
+  // new tasks wait until there is room.
+  std::lock_guard lock(pool->mutex);
+  --pool->awaiting;
   return set;
 }
 
@@ -161,30 +212,35 @@ size_t ThreadPool::queued() const {
 
 size_t ThreadPool::active() const {
   std::lock_guard lock(state_->mutex);
-  return state_->threads - state_->idle;
+  return state_->busy;
 }
 
 bool ThreadPool::Stop(std::optional<Duration> limit) {
+  std::vector<Event*> sleeping;
   std::vector<std::thread> finished;
   std::deque<Task> dropped;
-  bool all_ended = true;
-  {
-    std::unique_lock lock(state_->mutex);
-    state_->stopping = true;
-    state_->work.notify_all();
-    state_->Summon();
-    const auto over = [this] { return state_->threads == 0 || state_->abandoned; };
-    if (!limit) {
-      state_->ended.wait(lock, over);
-    } else if (!state_->ended.wait_for(lock, *limit, over)) {
-      state_->abandoned = true;
-      for (auto& [id, thread] : state_->alive) thread.detach();
-      state_->alive.clear();
-      dropped.swap(state_->queue);
-    }
-    finished.swap(state_->finished);
-    all_ended = !state_->abandoned;
+  std::unique_lock lock(state_->mutex);
+  state_->stopping = true;
+  sleeping.swap(state_->idle);
+  state_->waking += sleeping.size();
+  state_->SummonLocked();
+  lock.unlock();
+  for (Event* const event : sleeping) event->Set();
+  // A task may hold the last handle of its pool. Its thread cannot wait for itself; the threads end on their own.
+  if (current_pool == state_.get()) return false;
+  lock.lock();
+  const auto over = [this] { return (state_->alive.empty() && state_->queue.empty()) || state_->abandoned; };
+  if (!limit) {
+    state_->ended.wait(lock, over);
+  } else if (!state_->ended.wait_for(lock, *limit, over)) {
+    state_->abandoned = true;
+    for (auto& [id, thread] : state_->alive) thread.detach();
+    state_->alive.clear();
+    dropped.swap(state_->queue);
   }
+  finished.swap(state_->finished);
+  const bool all_ended = !state_->abandoned;
+  lock.unlock();
   for (std::thread& thread : finished) thread.join();
   return all_ended;
 }

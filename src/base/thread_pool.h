@@ -14,7 +14,8 @@ namespace gradwire {
 class ThreadPool final : public Executor {
  public:
   struct Options {
-    size_t max_running = 16;  // threads that run tasks at one time, waiting ones not counted; at least 1
+    // Threads that run tasks at one time, waiting ones not counted; at least 1. One whose wait ends goes on at once.
+    size_t max_running = 16;
     std::chrono::milliseconds idle_before_exit{2000};  // one idle thread stays for ever, the others end after this
     std::function<void()> thread_start;                // first and last thing that each thread runs; may be empty
     std::function<void()> thread_stop;
@@ -29,9 +30,10 @@ class ThreadPool final : public Executor {
   size_t queued() const;
   size_t active() const;
 
-  // Runs what is queued, then joins all threads; tasks posted meanwhile still run, later ones are dropped. Idempotent;
-  // not from a pool thread. False when some task has not ended within `limit`: queued tasks are dropped then, and the
-  // threads are left to themselves. What their tasks use must outlive them.
+  // Runs what is queued, then joins all threads; tasks posted meanwhile still run, later ones are dropped. Idempotent.
+  // False when some task has not ended within `limit`: queued tasks are dropped then, and the threads are left to
+  // themselves. What their tasks use must outlive them. False on a pool thread too, when a task held the pool's last
+  // handle: it joins nothing, the threads run what is queued and end.
   bool Stop(std::optional<Duration> limit = std::nullopt);
 
  private:

@@ -157,5 +157,86 @@ TEST(ThreadPool, StopsWithinItsLimitWhenTasksEnd) {
   EXPECT_EQ(ran, 100);
 }
 
+// C3: what blocks inside a handler of one worker while it waits for another one gives way as well.
+TEST(ThreadPool, AWaitForAnotherPoolIsReplacedToo) {
+  ThreadPool one({.max_running = 1}), other({.max_running = 1});
+  Event back, done;
+  one.Post([&] {
+    other.Post([&] { one.Post([&] { back.Set(); }); });
+    EXPECT_TRUE(other.Await(back));
+    done.Set();
+  });
+  EXPECT_TRUE(done.Wait(std::chrono::seconds(20)));
+}
+
+TEST(ThreadPool, CountsATaskUntilItIsDestroyed) {
+  ThreadPool pool({.max_running = 1});
+  struct SeesItselfCounted {
+    ThreadPool& pool;
+    Event& event;
+    ~SeesItselfCounted() {
+      EXPECT_EQ(pool.active(), 1u);
+      event.Set();
+    }
+  };
+  Event event;
+  pool.Post([guard = std::make_unique<SeesItselfCounted>(pool, event)] {});
+  ASSERT_TRUE(event.Wait(std::chrono::seconds(20)));
+  EXPECT_EQ(pool.queued(), 0u);
+}
+
+TEST(ThreadPool, TasksPostedWhileItStopsStillRun) {
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<int> ran{0};
+    ThreadPool pool({.max_running = 2});
+    std::function<void(int)> chain = [&](int left) {
+      ++ran;
+      if (left > 0) pool.Post([&, left] { chain(left - 1); });
+    };
+    for (int i = 0; i < 4; ++i) pool.Post([&] { chain(20); });
+    pool.Stop();
+    EXPECT_EQ(ran, 4 * 21);
+  }
+}
+
+TEST(ThreadPool, ATaskMayHoldTheLastHandleOfItsPool) {
+  Event ran;
+  {
+    auto pool = std::make_shared<ThreadPool>(ThreadPool::Options{.max_running = 2});
+    auto let_go = std::make_shared<Event>();
+    pool->Post([pool, let_go, &ran]() mutable {
+      let_go->Wait();
+      pool.reset();
+      ran.Set();
+    });
+    pool.reset();
+    let_go->Set();
+  }
+  EXPECT_TRUE(ran.Wait(std::chrono::seconds(20)));
+}
+
+// Threads that are wanted again leave last: a steady trickle of tasks keeps one, not all.
+TEST(ThreadPool, ATrickleOfTasksDoesNotKeepIdleThreadsAlive) {
+  std::atomic<int> alive{0};
+  ThreadPool pool({.max_running = 4,
+                   .idle_before_exit = std::chrono::milliseconds(50),
+                   .thread_start = [&] { ++alive; },
+                   .thread_stop = [&] { --alive; }});
+  Event gate;
+  std::atomic<int> in{0};
+  for (int i = 0; i < 4; ++i) pool.Post([&] { ++in, gate.Wait(); });
+  while (in < 4) std::this_thread::yield();
+  gate.Set();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (alive > 2 && std::chrono::steady_clock::now() < end) {
+    Event done;
+    pool.Post([&] { done.Set(); });
+    done.Wait();
+    Event pause;
+    pause.Wait(std::chrono::milliseconds(1));
+  }
+  EXPECT_LE(alive, 2);
+}
+
 }  // namespace
 }  // namespace gradwire

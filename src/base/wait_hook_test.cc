@@ -12,6 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 
 int looks = 0;
+Event* awaited = nullptr;
 
 TEST(WaitHook, EndsAWaitByThrowing) {
   ThreadPool pool({});
@@ -22,10 +23,11 @@ TEST(WaitHook, EndsAWaitByThrowing) {
 
 TEST(WaitHook, LooksUntilTheEventIsSet) {
   ThreadPool pool({});
-  static Event event;
+  Event event;
+  awaited = &event;
   looks = 0;
   const WaitHook hook([] {
-    if (++looks == 3) event.Set();
+    if (++looks == 3) awaited->Set();
   });
   EXPECT_TRUE(pool.Await(event));
   EXPECT_EQ(looks, 3);

@@ -77,10 +77,9 @@ TEST_P(Closing, OnClosedComesOnceHoweverManyClose) {
 TEST_P(Closing, AReceiverMayCloseItsOwnConnection) {
   Line line = Connect();
   Connection* const far = line.far.get();
-  line.at_far = std::make_shared<Recorder>(
-      [far](const wire::FrameHeader& header, const std::string&) {
-        if (header.number == 1) far->Close(kReason);
-      });
+  line.at_far = std::make_shared<Recorder>([far](const wire::FrameHeader& header, const std::string&) {
+    if (header.number == 1) far->Close(kReason);
+  });
   line.Start();
   for (uint64_t n = 0; n < 5; ++n) line.near->Queue(MakeFrame(n, ""), Lane::kHeaders);
   line.near->Flush();
@@ -92,9 +91,8 @@ TEST_P(Closing, AReceiverMayCloseItsOwnConnection) {
 
 TEST_P(Closing, AnExceptionOfTheReceiverCloses) {
   Line line = Connect();
-  line.at_far = std::make_shared<Recorder>([](const wire::FrameHeader&, const std::string&) {
-    throw Error(ErrorCode::kPermissionDenied, "go away");
-  });
+  line.at_far = std::make_shared<Recorder>(
+      [](const wire::FrameHeader&, const std::string&) { throw Error(ErrorCode::kPermissionDenied, "go away"); });
   line.Start();
   line.near->Send(MakeFrame(1, "knock"), Lane::kHeaders);
   ASSERT_TRUE(line.at_far->WaitForClosed());

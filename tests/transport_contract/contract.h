@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/event.h"
-#include "transport_contract/recorder.h"
 #include "transport/transport.h"
+#include "transport_contract/recorder.h"
 
 namespace gradwire::transport {
 

@@ -100,10 +100,9 @@ class Recorder : public Receiver {
 
 inline OutFrame MakeFrame(uint64_t number, const std::string& body) {
   OutFrame frame;
-  wire::EncodeHeader({.kind = wire::FrameKind::kRequest,
-                      .body_size = static_cast<uint32_t>(body.size()),
-                      .number = number},
-                     frame.bytes);
+  wire::EncodeHeader(
+      {.kind = wire::FrameKind::kRequest, .body_size = static_cast<uint32_t>(body.size()), .number = number},
+      frame.bytes);
   frame.bytes += body;
   return frame;
 }

@@ -8,9 +8,9 @@
 
 #include "base/log.h"
 #include "base/loop.h"
-#include "transport_contract/contract.h"
 #include "transport/tcp/tcp_address.h"
 #include "transport/tcp/tcp_transport.h"
+#include "transport_contract/contract.h"
 
 namespace gradwire::transport {
 namespace {
@@ -197,9 +197,9 @@ TEST_F(TcpBytes, WhatADyingPeerSentBeforeIsDelivered) {
 TEST(TcpAddress, OnlyNumericAddressesAreTaken) {
   EXPECT_EQ(TcpAddress::Parse("tcp://127.0.0.1:4711").ToString(), "tcp://127.0.0.1:4711");
   EXPECT_EQ(TcpAddress::Parse("tcp://[::1]:4711").ToString(), "tcp://[::1]:4711");
-  for (const char* bad : {"", "tcp://", "127.0.0.1:1", "tcp://127.0.0.1", "tcp://127.0.0.1:", "tcp://127.0.0.1:0",
-                          "tcp://127.0.0.1:65536", "tcp://127.0.0.1:1x", "tcp://some.host:1", "tcp://:1",
-                          "udp://1.1.1.1:1"}) {
+  for (const char* bad :
+       {"", "tcp://", "127.0.0.1:1", "tcp://127.0.0.1", "tcp://127.0.0.1:", "tcp://127.0.0.1:0",
+        "tcp://127.0.0.1:65536", "tcp://127.0.0.1:1x", "tcp://some.host:1", "tcp://:1", "udp://1.1.1.1:1"}) {
     EXPECT_THROW(TcpAddress::Parse(bad), Error) << bad;
   }
   EXPECT_THROW(TcpAddress::OfHost("0.0.0.0", 1), Error);

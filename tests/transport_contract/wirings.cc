@@ -3,9 +3,9 @@
 
 #include "base/loop.h"
 #include "base/thread_pool.h"
-#include "transport_contract/contract.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/tcp/tcp_transport.h"
+#include "transport_contract/contract.h"
 
 namespace gradwire::transport {
 namespace {

@@ -49,7 +49,7 @@ class InprocEnd final : public Connection, public std::enable_shared_from_this<I
   std::atomic<uint32_t> body_limit_{kBodyBeforeHandshake};
   Event ended_event_;
 
-  std::mutex mutex_;  // guards:
+  std::mutex mutex_;               // guards:
   std::deque<OutFrame> inbox_[2];  // by Lane
   bool scheduled_ = false;         // a step is on its way or runs: the read role is taken
   bool other_closed_ = false;      // nothing more will come

@@ -57,7 +57,7 @@ class FrameReader {
   wire::FrameHeader header_;
   std::string body_;
   std::byte* bulk_ = nullptr;  // where the next bulk byte goes
-  uint64_t bulk_left_ = 0;    // 0 in the other states
+  uint64_t bulk_left_ = 0;     // 0 in the other states
 };
 
 }  // namespace gradwire::transport

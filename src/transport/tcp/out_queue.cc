@@ -11,7 +11,7 @@
 namespace gradwire::transport {
 namespace {
 
-constexpr size_t kMaxParts = 64;                // of one system call; two per frame
+constexpr size_t kMaxParts = 64;  // of one system call; two per frame
 constexpr size_t kMaxBatchFrames = kMaxParts / 2;
 constexpr size_t kMaxBatchBytes = 1024 * 1024;  // beyond it no further frame joins, so that headers wait for little
 

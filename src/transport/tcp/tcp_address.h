@@ -24,7 +24,7 @@ struct TcpAddress {
   static TcpAddress Remote(int fd);
 
   bool operator==(const TcpAddress& other) const { return HostAndPort() == other.HostAndPort(); }
-  std::string HostAndPort() const;                              // "127.0.0.1:4711", "[::1]:4711"
+  std::string HostAndPort() const;  // "127.0.0.1:4711", "[::1]:4711"
   std::string ToString() const { return "tcp://" + HostAndPort(); }
 };
 

@@ -153,8 +153,7 @@ void TcpConnection::ReadFromLoop(bool to_the_end) {
 void TcpConnection::DiscardFromLoop() {
   switch (reader_.Discard(fd_)) {
     case FrameReader::Result::kDrained: return;
-    case FrameReader::Result::kMore:
-      return loop_.Post([self = shared_from_this()] { self->ReadFromLoop(true); });
+    case FrameReader::Result::kMore: return loop_.Post([self = shared_from_this()] { self->ReadFromLoop(true); });
     case FrameReader::Result::kEnd: return EndBrokenFromLoop(0);
   }
 }
