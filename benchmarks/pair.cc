@@ -31,8 +31,7 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const int rank = std::atoi(argv[1]);
   auto functions = std::make_shared<gradwire::Functions>();
-  const auto add = functions->Add(
-      "add", [](at::Tensor a, at::Tensor b) { return at::add(a, b); }, {.is_short = true});
+  const auto add = functions->Add("add", [](at::Tensor a, at::Tensor b) { return at::add(a, b); }, {.is_short = true});
   gradwire::Worker worker({.name = rank == 0 ? "client" : "server",
                            .rank = rank,
                            .world_size = 2,

@@ -1,10 +1,11 @@
 # Targets for the PyTorch that the chosen Python imports: Torch::c10, Torch::torch_cpu, Torch::torch_python.
 # find_package(Torch) is not used: a CUDA build's package file asks for the CUDA toolkit, which nothing here needs.
+# Installed too, for find_package(gradwire). Before it GRADWIRE_TORCH_WANTED is set to the version, "2.13.".
 if(NOT Python_EXECUTABLE)
   if(DEFINED ENV{VIRTUAL_ENV})
     set(Python_EXECUTABLE $ENV{VIRTUAL_ENV}/bin/python)
-  elseif(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
-    set(Python_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  elseif(EXISTS ${CMAKE_SOURCE_DIR}/.venv/bin/python)
+    set(Python_EXECUTABLE ${CMAKE_SOURCE_DIR}/.venv/bin/python)
   endif()
 endif()
 set(gradwire_python_parts Interpreter)
@@ -29,12 +30,9 @@ if(NOT GRADWIRE_TORCH_FOUND_BY STREQUAL Python_EXECUTABLE)
   set(GRADWIRE_TORCH_FOUND_BY ${Python_EXECUTABLE} CACHE INTERNAL "")
 endif()
 
-# pyproject.toml is the one place that names the version: libtorch's C++ interface changes with each minor one.
-file(STRINGS ${PROJECT_SOURCE_DIR}/pyproject.toml wanted REGEX "\"torch==[0-9.]+\\*\"")
-string(REGEX REPLACE ".*torch==([0-9.]+)\\*.*" "\\1" wanted "${wanted}")
-string(FIND "${GRADWIRE_TORCH_VERSION}" "${wanted}" at)
+string(FIND "${GRADWIRE_TORCH_VERSION}" "${GRADWIRE_TORCH_WANTED}" at)
 if(NOT at EQUAL 0)
-  message(FATAL_ERROR "gradwire needs PyTorch ${wanted}x, found ${GRADWIRE_TORCH_VERSION} in ${GRADWIRE_TORCH_ROOT}")
+  message(FATAL_ERROR "gradwire needs PyTorch ${GRADWIRE_TORCH_WANTED}x, found ${GRADWIRE_TORCH_VERSION} in ${GRADWIRE_TORCH_ROOT}")
 endif()
 message(STATUS "PyTorch ${GRADWIRE_TORCH_VERSION} in ${GRADWIRE_TORCH_ROOT}")
 

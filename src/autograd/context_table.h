@@ -25,8 +25,8 @@ class ContextTable {
   std::shared_ptr<ContextState> New();
   std::shared_ptr<ContextState> Find(ContextId id) const;  // null when unknown or released
 
-  // Header step of a call of worker `caller` in context `id` (A7): makes it when this worker has not seen it. Null when it
-  // was released, and the call runs without. Each Enter(), null or not, is followed by one Leave().
+  // Header step of a call of worker `caller` in context `id` (A7): makes it when this worker has not seen it. Null when
+  // it was released, and the call runs without. Each Enter(), null or not, is followed by one Leave().
   std::shared_ptr<ContextState> Enter(ContextId id, uint32_t caller);
   void Leave(ContextId id);
 

@@ -49,8 +49,8 @@ class Participant : public std::enable_shared_from_this<Participant> {
   // role.
   void BeginWalk(int64_t marker);
 
-  // Whether the end of this worker's part hung on `peer`, which is gone: as the starter, or as one that marked it and may
-  // not have told the starter. Not once the part is done: then the starter knows of it.
+  // Whether the end of this worker's part hung on `peer`, which is gone: as the starter, or as one that marked it and
+  // may not have told the starter. Not once the part is done: then the starter knows of it.
   bool MayNotEndWithout(WorkerId peer) const;
 
   // Counts `entries` and what they reach, marks on other workers what receive nodes lead to, and answers when all of

@@ -37,8 +37,8 @@ class Protocol : public std::enable_shared_from_this<Protocol> {
   // A7. False when unknown. May be called under a role.
   bool Release(ContextId context);
 
-  // A worker is lost or has left: ends the passes that it started or that came here through it, since nobody else may know
-  // that they did; releases contexts that nobody else will. May be called under a role.
+  // A worker is lost or has left: ends the passes that it started or that came here through it, since nobody else may
+  // know that they did; releases contexts that nobody else will. May be called under a role.
   void OnPeerEnded(WorkerId peer, const Failure& why);
 
   size_t passes() const;

@@ -53,8 +53,7 @@ class Hooks final : public rpc::Interceptor {
   bool OnKeep(rpc::ServedCall& call, Outcome& outcome) override {
     Result result = outcome.ok() ? Result::Of(std::make_shared<const Kept>(std::move(outcome.value())))
                                  : Result::Of(outcome.failure());
-    shell_->StepOwner(
-        [&](OwnerTable& table) { return table.SetValue(call.request.keep_as->rref, std::move(result)); });
+    shell_->StepOwner([&](OwnerTable& table) { return table.SetValue(call.request.keep_as->rref, std::move(result)); });
     return true;
   }
 
@@ -82,8 +81,7 @@ class Hooks final : public rpc::Interceptor {
 
 }  // namespace
 
-References::References(rpc::Peer self, Functions& internal_functions)
-    : impl_(std::make_shared<Impl>(std::move(self))) {
+References::References(rpc::Peer self, Functions& internal_functions) : impl_(std::make_shared<Impl>(std::move(self))) {
   impl_->RegisterFunctions(internal_functions);
 }
 

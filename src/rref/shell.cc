@@ -125,9 +125,8 @@ std::vector<std::shared_ptr<Reference>> References::Impl::Receive(const std::vec
     std::shared_ptr<Handle> handle;
     if (record.owner == self_.id) {
       // What this worker sends to itself brings its hold along (OwnedHandle::Share).
-      const Standing standing = StepOwner([&](OwnerTable& table) {
-        return from == self_.id ? table.standing(record.rref) : table.Hold(record.rref);
-      });
+      const Standing standing = StepOwner(
+          [&](OwnerTable& table) { return from == self_.id ? table.standing(record.rref) : table.Hold(record.rref); });
       handle = std::make_shared<OwnedHandle>(shared_from_this(), record.type_name, record.rref,
                                              standing == Standing::kNoLonger);
     } else {

@@ -1,5 +1,5 @@
-// Distributed autograd between three workers in one thread: random programs, in every order of messages that a seed makes,
-// against the same program without workers.
+// Distributed autograd between three workers in one thread: random programs, in every order of messages that a seed
+// makes, against the same program without workers.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
