@@ -93,7 +93,10 @@ Event* ThreadPool::State::SummonLocked() {
 
 void ThreadPool::State::SpawnLocked() {
   try {
-    std::thread thread([self = shared_from_this()] { self->Run(); });
+    std::thread thread([self = shared_from_this()] {
+      pthread_setname_np(pthread_self(), "gradwire-pool");
+      self->Run();
+    });
     ++starting;
     ++threads;
     const auto id = thread.get_id();

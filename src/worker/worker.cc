@@ -141,6 +141,7 @@ class Worker::Impl {
     std::reverse(self.addresses.begin(), self.addresses.end());
     rpc->members().Add(std::move(self));
     rendezvous.AwaitAllReady();
+    if (options.rank > 0) options.store.reset();  // it has served; rank 0 may be the one that keeps it up for all
     quiesce->Join();
   }
 
