@@ -1,5 +1,5 @@
 # What a person runs here. CONTRIBUTING.md explains the targets; the build itself is CMake's.
-.PHONY: demo test test-asan test-tsan test-wheel bench format clean system-packages
+.PHONY: demo test test-asan test-tsan bench conformance format clean system-packages
 .SILENT:
 .DELETE_ON_ERROR:
 
@@ -27,16 +27,14 @@ test: system-packages build-release-all
 test-asan test-tsan: test-%: system-packages build-%-all
 	$(IN_VENV) ctest --preset $*
 
-# The package as `pip install .` gives it, away from the source tree.
-test-wheel: $(READY)
-	rm -rf build/wheels build/wheel_test
-	$(IN_VENV) CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) pip wheel --quiet --disable-pip-version-check --no-build-isolation \
-	  --no-deps --wheel-dir build/wheels .
-	$(IN_VENV) pip install --quiet --disable-pip-version-check --no-deps --target build/wheel_test build/wheels/*.whl
-	$(IN_VENV) PYTHONPATH=$(CURDIR)/build/wheel_test pytest tests/python/test_calls.py
-
 bench: build-release-all
 	$(IN_VENV) $(BUILT_PACKAGE) python benchmarks/add.py
+
+# PyTorch's own tests of its RPC, on gradwire. FLAGS='--start spawn --select test_add' and the like narrow it.
+CONFORMANCE = python run_suite.py --target gradwire.compat --compare baseline.tsv --exclude not_applicable.tsv profiling.tsv
+CONFORMANCE_TESTS = ^(RpcTest|TensorPipeAgentRpcTest|JitRpcTest|FaultyAgentRpcTest|ParameterServerTest|ReinforcementLearningRpcTest)
+conformance: build-release-gradwire_package
+	$(IN_VENV) cd tests/conformance && $(BUILT_PACKAGE) $(CONFORMANCE) --select '$(CONFORMANCE_TESTS)' $(FLAGS)
 
 format: $(READY)
 	git ls-files '*.cc' '*.h' | xargs clang-format -i

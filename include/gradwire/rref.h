@@ -31,6 +31,9 @@ class GRADWIRE_API RRefHandle : public Reference {
   // Owner only, else Error(kInvalid): waits for a value that is still being made.
   virtual Outcome LocalValue(CallOptions options) = 0;
 
+  // Throws the error that sending the reference in a message would meet.
+  virtual void CheckSendable() const = 0;
+
   // "GloballyUniqueId(created_on=0, local_id=0)" of the reference and of this process's share of it.
   virtual std::string rref_id() const = 0;
   virtual std::string fork_id() const = 0;

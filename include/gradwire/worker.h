@@ -49,6 +49,7 @@ struct WorkerOptions {
   // use. Negative: as long as they take. After a graceful shutdown none runs.
   std::chrono::milliseconds stop_limit{-1};
 
+  std::string published;                 // whatever all others are to know of this worker from the start
   std::shared_ptr<Faults> faults;        // of tests; may be empty
   std::shared_ptr<Functions> functions;  // what others may call here; a new table when empty
   std::function<void()> thread_start;    // first and last thing that each thread of the worker runs
@@ -73,6 +74,7 @@ class GRADWIRE_API Worker {
   WorkerInfo worker_info(const std::string& name) const;  // Error(kUnknownWorker)
   WorkerInfo worker_info(int64_t rank) const;
   std::vector<WorkerInfo> worker_infos() const;  // by rank
+  std::string published(int64_t rank) const;     // what that worker has given as WorkerOptions::published
   Functions& functions();
   std::chrono::milliseconds rpc_timeout() const;
   void set_rpc_timeout(std::chrono::milliseconds timeout);  // for calls made afterwards
@@ -144,6 +146,28 @@ class GRADWIRE_API Worker {
                                      CallOptions options);
   std::shared_ptr<RRefHandle> Own(Payload value, std::string type_name);
   std::shared_ptr<detail::FutureState> NewFuture();
+
+  // ---- The steps of shutdown(), for who puts its own between them. ----
+  // Waits until all workers have called this equally often and the group is quiet. `timeout` and errors as of shutdown.
+  void AwaitQuiet(std::chrono::milliseconds timeout);
+  // Lets go of all references that the program still holds here; each later use of one is an error that says so (R5).
+  void DropReferences();
+  // Values of this worker that others hold, each as one line.
+  std::vector<std::string> Leaks() const;
+
+  // How much of everything there is now, for people who look for what is stuck.
+  struct Counts {
+    size_t pending_calls = 0;    // wait for their reply
+    size_t serving_calls = 0;    // run here
+    size_t owned_rrefs = 0;      // values here that others hold
+    size_t forks = 0;            // references to them
+    size_t held_rrefs = 0;       // references here to values elsewhere
+    size_t creating_rrefs = 0;   // of those: the owner has not answered yet
+    size_t waiting_fetches = 0;  // wait for a value that is being made here, or for the owner's confirmation
+    size_t autograd_contexts = 0;
+    size_t backward_passes = 0;
+  };
+  Counts counts() const;
 
   // Distributed autograd of this worker (autograd.h).
   autograd::Autograd& autograd();

@@ -40,7 +40,7 @@ void Complete(const IValueFuture& future, Outcome outcome) {
   c10::IValue value;
   std::exception_ptr error;
   {
-    const py::gil_scoped_acquire locked;
+    const CallLock locked;
     try {
       value = ToIValue(DecodePython(outcome.value()));
     } catch (const py::error_already_set& raised) {

@@ -28,6 +28,7 @@ PYBIND11_MODULE(_C, module) {
   python::BindFuture(module);
   python::BindAutograd(module);
   python::BindOptions(module);
+  module.def("average_lock_wait_us", [] { return python::AverageLockWait().count(); });
   module.def("round_trip", python::RoundTrip, pybind11::arg("value"));
   module.def("is_plain", python::IsPlain, pybind11::arg("value"));
 }

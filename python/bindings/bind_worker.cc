@@ -39,6 +39,21 @@ void BindWorkerInfo(py::module_& module) {
                       }));
 }
 
+py::dict CountsOf(const PythonWorker& self) {
+  const Worker::Counts counts = self.worker().counts();
+  py::dict named;
+  named["pending_calls"] = counts.pending_calls;
+  named["serving_calls"] = counts.serving_calls;
+  named["owned_rrefs"] = counts.owned_rrefs;
+  named["forks"] = counts.forks;
+  named["held_rrefs"] = counts.held_rrefs;
+  named["creating_rrefs"] = counts.creating_rrefs;
+  named["waiting_fetches"] = counts.waiting_fetches;
+  named["autograd_contexts"] = counts.autograd_contexts;
+  named["backward_passes"] = counts.backward_passes;
+  return named;
+}
+
 }  // namespace
 
 void BindWorker(py::module_& module) {
@@ -46,9 +61,10 @@ void BindWorker(py::module_& module) {
   module.attr("UNSET_TIMEOUT") = kUnsetTimeout;
   module.def("load_functions", LoadFunctions, py::arg("path"));
   py::class_<PythonWorker, std::shared_ptr<PythonWorker>>(module, "Worker")
-      .def(py::init<const std::string&, int, int, py::handle, double, double, size_t, const std::vector<FaultTuple>&>(),
+      .def(py::init<const std::string&, int, int, py::handle, double, double, size_t, std::string,
+                    const std::vector<FaultTuple>&>(),
            py::kw_only(), py::arg("name"), py::arg("rank"), py::arg("world_size"), py::arg("store"),
-           py::arg("rpc_timeout"), py::arg("init_timeout"), py::arg("num_worker_threads"),
+           py::arg("rpc_timeout"), py::arg("init_timeout"), py::arg("num_worker_threads"), py::arg("published") = "",
            py::arg("faults") = std::vector<FaultTuple>())
       .def("call_sync", &PythonWorker::CallSync, py::arg("to"), py::arg("func"), py::arg("args"), py::arg("kwargs"),
            py::arg("timeout"))
@@ -57,6 +73,14 @@ void BindWorker(py::module_& module) {
       .def("remote", &PythonWorker::Remote, py::arg("to"), py::arg("func"), py::arg("args"), py::arg("kwargs"),
            py::arg("timeout"))
       .def("info", [](PythonWorker& self) { return self.worker().info(); })
+      .def("published",
+           [](PythonWorker& self) {
+             py::dict all;
+             for (const WorkerInfo& info : self.worker().worker_infos()) {
+               all[py::str(info.name)] = self.worker().published(info.id);
+             }
+             return all;
+           })
       .def("find", &PythonWorker::Find, py::arg("worker"))
       .def("infos", [](PythonWorker& self) { return self.worker().worker_infos(); })
       .def("rpc_timeout",
@@ -66,6 +90,16 @@ void BindWorker(py::module_& module) {
           [](PythonWorker& self, double seconds) { self.worker().set_rpc_timeout(ToMilliseconds(seconds)); },
           py::arg("seconds"))
       .def("serve", &PythonWorker::Serve)
+      .def(
+          "await_quiet",
+          [](PythonWorker& self, double timeout) {
+            const auto limit = std::max(ToMilliseconds(timeout), std::chrono::milliseconds(0));
+            WithoutLock([&] { self.worker().AwaitQuiet(limit); });
+          },
+          py::arg("timeout"))
+      .def("drop_references", [](PythonWorker& self) { WithoutLock([&] { self.worker().DropReferences(); }); })
+      .def("leaks", [](PythonWorker& self) { return self.worker().Leaks(); })
+      .def("counts", &CountsOf)
       .def("shutdown", &PythonWorker::Shutdown, py::arg("graceful"), py::arg("timeout"))
       .def("abandon", &PythonWorker::Abandon);
 }

@@ -1,5 +1,8 @@
 #include "gil.h"
 
+#include <algorithm>
+#include <atomic>
+
 namespace gradwire::python {
 namespace {
 
@@ -8,6 +11,9 @@ struct ThreadState {
   PyThreadState* state = nullptr;
 };
 thread_local ThreadState this_thread;
+
+using std::chrono::steady_clock;
+std::atomic<int64_t> lock_waits{0}, lock_wait_ns{0};
 
 }  // namespace
 
@@ -24,6 +30,16 @@ void LeaveThread() {
   PyEval_RestoreThread(this_thread.state);
   this_thread.state = nullptr;
   PyGILState_Release(this_thread.before);
+}
+
+CallLock::CallLock() : asked_(steady_clock::now()) {
+  lock_wait_ns += std::chrono::nanoseconds(steady_clock::now() - asked_).count();
+  ++lock_waits;
+}
+
+std::chrono::microseconds AverageLockWait() {
+  const int64_t waits = std::max(lock_waits.load(), int64_t{1});
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::nanoseconds(lock_wait_ns / waits));
 }
 
 SharedObject::~SharedObject() {

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <chrono>
 #include <utility>
 
 #include "gradwire/error.h"
@@ -19,6 +20,19 @@ bool InterpreterLives();
 // Python error that is set in it must survive until C++ has looked at it.
 void EnterThread();
 void LeaveThread();
+
+// Takes the lock for a call or its result, and adds to what AverageLockWait() tells.
+class CallLock {
+ public:
+  CallLock();
+
+ private:
+  std::chrono::steady_clock::time_point asked_;
+  py::gil_scoped_acquire locked_;
+};
+
+// How long calls and results have waited for the lock so far, on average; 0 before the first.
+std::chrono::microseconds AverageLockWait();
 
 // A reference to a Python object that any thread may let go of, at any time.
 class SharedObject {

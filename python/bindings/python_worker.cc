@@ -41,7 +41,8 @@ py::object Take(Outcome outcome) {
 }
 
 PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py::handle store, double rpc_timeout,
-                           double init_timeout, size_t num_worker_threads, const std::vector<FaultTuple>& faults) {
+                           double init_timeout, size_t num_worker_threads, std::string published,
+                           const std::vector<FaultTuple>& faults) {
   WorkerOptions options;
   options.name = name;
   options.rank = rank;
@@ -51,6 +52,7 @@ PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py
   options.init_timeout = ToMilliseconds(init_timeout);
   options.num_worker_threads = num_worker_threads;
   options.faults = MakeFaults(faults);
+  options.published = std::move(published);
   options.functions = ServedFunctions();
   options.thread_start = EnterThread;
   options.thread_stop = LeaveThread;

@@ -26,7 +26,8 @@ using FaultTuple = std::tuple<std::string, std::optional<bool>, int, double>;
 class PythonWorker {
  public:
   PythonWorker(const std::string& name, int rank, int world_size, py::handle store, double rpc_timeout,
-               double init_timeout, size_t num_worker_threads, const std::vector<FaultTuple>& faults);
+               double init_timeout, size_t num_worker_threads, std::string published,
+               const std::vector<FaultTuple>& faults);
   ~PythonWorker();
   PythonWorker(const PythonWorker&) = delete;
 

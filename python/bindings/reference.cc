@@ -1,8 +1,10 @@
 #include "reference.h"
 
+#include <optional>
 #include <utility>
 
 #include "future_completion.h"
+#include "gradwire/value.h"
 #include "python_errors.h"
 #include "python_parts.h"
 #include "python_worker.h"
@@ -26,6 +28,23 @@ template <Fetching fetch>
 py::object FetchNow(const ReferenceObject& self, double timeout) {
   const auto handle = self.handle;
   return Take(WithoutLock([&] { return (handle.get()->*fetch)(WithTimeout(timeout)); }));
+}
+
+// Completes `future` when the creating call has ended; at once for a reference that no call of this handle made.
+void AwaitCreation(const ReferenceObject& self, py::handle future) {
+  Completion done = CompletionOf(future);
+  const std::shared_ptr<detail::FutureState> creation = self.handle->creation().state();
+  WithoutLock([&] {
+    if (!creation) return done(EncodeValue(std::optional<bool>()));
+    creation->OnDone([creation, done = std::move(done)]() mutable {
+      try {
+        creation->Wait();
+        done(EncodeValue(std::optional<bool>()));
+      } catch (const Error& error) {
+        done(error.failure());
+      }
+    });
+  });
 }
 
 // A wait that must not take the lock away from others.
@@ -67,6 +86,8 @@ void BindReference(py::module_& module) {
       .def("owner", [](const ReferenceObject& self) { return self.handle->owner(); })
       .def("owner_name", [](const ReferenceObject& self) { return self.handle->owner().name; })
       .def("confirmed_by_owner", Confirmed)
+      .def("_await_creation", AwaitCreation, py::arg("future"))
+      .def("_check_usable", [](const ReferenceObject& self) { self.handle->CheckSendable(); })
       .def("_type_name", [](const ReferenceObject& self) { return self.handle->type_name(); })
       .def("__str__", Describe)
       .def("__repr__", Describe);

@@ -8,6 +8,9 @@ from gradwire.errors import Error
 
 worker: Worker | None = None
 
+# What init_rpc makes: compat puts a class in whose workers have more methods.
+worker_class: type[Worker] = Worker
+
 
 def not_initialized() -> Error:
     return Error("RPC has not been initialized: call gradwire.rpc.init_rpc() first (again, after a shutdown)")

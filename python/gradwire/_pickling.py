@@ -7,6 +7,7 @@ import io
 import pickle
 import struct
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ class _Reading(threading.local):
 
 
 _reading = _Reading()
+
+# How compat pickles objects of a class, in calls alone.
+reducers: dict[type, Callable[[Any], Any]] = {}
 
 
 def _tensor(index: int) -> torch.Tensor:
@@ -54,7 +58,7 @@ def _subclass(cls: type[torch.Tensor], tensor: torch.Tensor, attributes: dict[st
 class _Tables:
     """What a pickle adds to the tables of its message."""
 
-    def __init__(self, first_tensor: int, first_reference: int) -> None:
+    def __init__(self, first_tensor: int = 0, first_reference: int = 0) -> None:
         self.first_tensor = first_tensor
         self.first_reference = first_reference
         self.tensors: list[torch.Tensor] = []
@@ -81,6 +85,15 @@ class _Tables:
         return False
 
 
+class _Writing(threading.local):
+    """The tables of the message that this thread pickles."""
+
+    tables: _Tables | None = None
+
+
+_writing = _Writing()
+
+
 class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO, tables: _Tables) -> None:
         # Not a method of this object: a cycle would keep the tensors until the next garbage collection.
@@ -89,6 +102,8 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         cls = type(value)
+        if cls in reducers:
+            return reducers[cls](value)
         if cls is torch.Tensor:
             return _tensor, (self.tables.add_tensor(value),)
         if cls is torch.nn.Parameter:
@@ -110,12 +125,43 @@ def _is_plain_subclass(cls: type[torch.Tensor]) -> bool:
 
 def dumps(value: object, first_tensor: int, first_reference: int) -> tuple[bytes, list[torch.Tensor], list[Reference]]:
     """The framed pickle, and what is to be appended to a message's tables, which hold that much already."""
-    file = io.BytesIO()
     tables = _Tables(first_tensor, first_reference)
-    _Pickler(file, tables).dump(value)
+    return _dump(value, tables), tables.tensors, tables.references
+
+
+def _dump(value: object, tables: _Tables) -> bytes:
+    file = io.BytesIO()
+    outer = _writing.tables
+    _writing.tables = tables
+    try:
+        _Pickler(file, tables).dump(value)
+    finally:
+        _writing.tables = outer
     buffers = tables.buffers
     head = struct.pack(f"<{1 + len(buffers)}I", len(buffers), *buffers)
-    return head + file.getbuffer(), tables.tensors, tables.references
+    return head + file.getbuffer()
+
+
+def dumps_inside(value: object) -> tuple[bytes, list[torch.Tensor]]:
+    """A framed pickle for a part of a message that is being pickled on this thread, and the tensors of that part.
+
+    References join the message's; outside of one they cannot be pickled.
+    """
+    message = _writing.tables
+    tables = _Tables()
+    if message is not None:
+        tables.references, tables.first_reference = message.references, message.first_reference
+    data = _dump(value, tables)
+    if message is None and tables.references:
+        for reference in tables.references:
+            reference._check_usable()
+        raise RuntimeError("an RRef travels only as an argument or result of a call, and no call is being pickled")
+    return data, tables.tensors
+
+
+def loads_inside(data: memoryview, tensors: list[torch.Tensor]) -> Any:
+    """The value of such a part, while its message is unpickled on this thread."""
+    return loads(data, tensors, getattr(_reading, "references", []))
 
 
 def loads(data: memoryview, tensors: list[torch.Tensor], references: list[Reference]) -> Any:

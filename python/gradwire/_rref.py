@@ -2,7 +2,10 @@
 
 from typing import Any, Generic, TypeVar, cast
 
+import torch
+
 from gradwire import _C, _default
+from gradwire.errors import Error
 from gradwire.futures import Future
 
 T = TypeVar("T")
@@ -23,7 +26,7 @@ class RRef(_C.Reference, Generic[T]):
 
     @classmethod
     def _of(cls, handle: _C.Handle) -> "RRef[Any]":
-        made = cls.__new__(cls)
+        made = _made_class.__new__(_made_class)
         _C.Reference.__init__(made, handle)
         return made
 
@@ -50,10 +53,44 @@ class RRef(_C.Reference, Generic[T]):
         """As `rpc_sync`, but returns an RRef to the result, which stays on the owner."""
         return _Proxy(self, "remote", timeout)
 
+    def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
+        """A backward pass from the value, which must be a scalar that requires grad.
+
+        Args:
+            dist_autograd_ctx_id: the distributed autograd context that gets the gradients, on all workers. -1, on the
+                owner alone, runs local autograd: gradients go to `.grad`.
+            retain_graph: keep the graph for another pass.
+        """
+        if self.is_owner():
+            return _backward_on_owner(self, dist_autograd_ctx_id, retain_graph)
+        if dist_autograd_ctx_id == -1:
+            raise Error("User RRefs require 'dist_autograd_ctx_id' to be specified")
+        sent = (self, dist_autograd_ctx_id, retain_graph)
+        _default.required().call_sync(self.owner(), _backward_on_owner, sent, None, _UNSET)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise RuntimeError(
             "Can not pickle rref in python pickler: an RRef travels only as an argument or result of a call"
         )
+
+
+# What calls return and receive: compat puts a class in whose references have more methods.
+_made_class: type[RRef[Any]] = RRef
+
+
+def set_made_class(cls: type[RRef[Any]]) -> None:
+    global _made_class
+    _made_class = cls
+
+
+def _backward_on_owner(rref: RRef[Any], context_id: int, retain_graph: bool) -> None:
+    value = rref.local_value()
+    if not isinstance(value, torch.Tensor):
+        raise Error("RRef should contain a tensor for .backward()")
+    if context_id == -1:
+        value.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
+    else:
+        _C.backward(_default.required(), context_id, [value], retain_graph)
 
 
 def _call_on_owner(rref: RRef[Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -3,7 +3,6 @@
 Each process calls `init_rpc` once, then `rpc_sync`, `rpc_async` and `remote`, and at its end `shutdown`.
 """
 
-import enum
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -12,14 +11,22 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import DistNetworkError, DistStoreError
 from torch.distributed.rendezvous import rendezvous
 
-from gradwire import _C, _default
-from gradwire._C import RpcBackendOptions, TensorPipeRpcBackendOptions, WorkerInfo
+from gradwire import _C, _default, backends
+from gradwire._C import WorkerInfo
 from gradwire._rref import RRef
+from gradwire.backends import (
+    Backend,
+    backend_registered,
+    construct_rpc_backend_options,
+    init_backend,
+    register_backend,
+)
 from gradwire.errors import Error, RemoteError
 from gradwire.futures import Future
+from gradwire.options import RpcBackendOptions, TensorPipeRpcBackendOptions
 
 __all__ = [
-    "BackendType",
+    "BackendType",  # noqa: F822
     "Error",
     "Future",
     "RRef",
@@ -27,11 +34,16 @@ __all__ = [
     "RpcBackendOptions",
     "TensorPipeRpcBackendOptions",
     "WorkerInfo",
+    "backend_registered",
+    "construct_rpc_backend_options",
     "get_rpc_timeout",
     "get_worker_info",
+    "get_worker_infos",
+    "init_backend",
     "init_rpc",
     "is_available",
     "load_functions",
+    "register_backend",
     "remote",
     "rpc_async",
     "rpc_sync",
@@ -44,13 +56,13 @@ To: TypeAlias = str | int | WorkerInfo
 Function: TypeAlias = Callable[..., Any] | str
 
 
-class BackendType(enum.Enum):
-    """Which implementation init_rpc starts. The one there is keeps the name that programs know."""
-
-    TENSORPIPE = "TENSORPIPE"
-
-
 _init_count = 0
+
+
+def __getattr__(name: str) -> Any:
+    if name == "BackendType":  # each registration makes a new one
+        return backends.BackendType
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def is_available() -> bool:
@@ -58,26 +70,7 @@ def is_available() -> bool:
     return True
 
 
-def _check_options(backend: BackendType | None, options: RpcBackendOptions | None) -> TensorPipeRpcBackendOptions:
-    if backend is not None and not isinstance(backend, BackendType):
-        raise TypeError("Argument backend must be a member of BackendType")
-    if options is None:
-        return TensorPipeRpcBackendOptions()
-    if not isinstance(options, RpcBackendOptions):
-        raise TypeError("Argument rpc_backend_options must be an instance of RpcBackendOptions")
-    if isinstance(options, TensorPipeRpcBackendOptions):
-        return options
-    if backend is None:
-        raise TypeError("Could not infer backend for options")
-    raise TypeError("`rpc_backend_options` must be a `TensorPipeRpcBackendOptions`")
-
-
-def _init_limit_s(rpc_timeout: float) -> float:
-    """How long init may wait for others; 0 is for ever."""
-    return max(rpc_timeout, 5.0) if rpc_timeout > 0 else 0.0
-
-
-def _open_store(init_method: str, rank: int, world_size: int | None, limit_s: float) -> tuple[Store, int, int]:
+def open_store(init_method: str, rank: int, world_size: int | None, limit_s: float) -> tuple[Store, int, int]:
     """The store that the workers meet in, and this worker's place in the group."""
     # Named so that a store that is used again, by a later init or by others, is a new one.
     global _init_count
@@ -88,12 +81,12 @@ def _open_store(init_method: str, rank: int, world_size: int | None, limit_s: fl
     except (DistNetworkError, DistStoreError) as error:
         raise Error(f"no store to meet at {init_method} within {limit_s:g} s: {error}", "Unreachable") from error
     store, found_rank, found_size = found
-    return PrefixStore(f"gradwire_{_init_count}", store), found_rank, found_size
+    return PrefixStore(f"rpc_prefix_{_init_count}", store), found_rank, found_size
 
 
 def init_rpc(
     name: str,
-    backend: BackendType | None = None,
+    backend: Backend | None = None,
     rank: int = -1,
     world_size: int | None = None,
     rpc_backend_options: RpcBackendOptions | None = None,
@@ -102,7 +95,7 @@ def init_rpc(
 
     Args:
         name: unique in the group; letters, digits, `_`, `:`, `-`, under 128 characters.
-        backend: the one of `BackendType`.
+        backend: a member of `BackendType`; found by the type of the options when not given.
         rank: 0 to world_size - 1; with `env://` from RANK when not given.
         world_size: how many workers; with `env://` from WORLD_SIZE when not given.
         rpc_backend_options: default timeout, threads, and where to meet (`env://`, `tcp://host:port`, `file://path`).
@@ -111,20 +104,14 @@ def init_rpc(
         Error: the group is not complete within the larger of rpc_timeout and 5 s (the text names the missing ranks),
             nobody serves the store, two workers have one name, or this process has a worker already.
     """
-    options = _check_options(backend, rpc_backend_options)
+    backend, options = backends.choose(backend, rpc_backend_options)
     if _default.worker is not None:
         raise Error("RPC is already initialized in this process: call shutdown() before init_rpc()")
     WorkerInfo(name, rank)  # refuses a bad name before anybody is met
-    limit_s = _init_limit_s(options.rpc_timeout)
-    store, rank, world_size = _open_store(options.init_method, rank, world_size, limit_s)
-    worker = _C.Worker(
-        name=name,
-        rank=rank,
-        world_size=world_size,
-        store=store,
-        rpc_timeout=options.rpc_timeout,
-        init_timeout=limit_s,
-        num_worker_threads=options.num_worker_threads,
+    limit_s = backends.init_limit_s(options.rpc_timeout)
+    store, rank, world_size = open_store(options.init_method, rank, world_size, limit_s)
+    worker = init_backend(
+        backend, store=store, name=name, rank=rank, world_size=world_size, rpc_backend_options=options
     )
     _default.set_worker(worker)
     worker.serve()
@@ -149,6 +136,11 @@ def get_worker_info(worker_name: str | int | None = None) -> WorkerInfo:
     """Name and id of a worker; of this one when no name is given."""
     worker = _default.required()
     return worker.info() if worker_name is None else worker.find(worker_name)
+
+
+def get_worker_infos() -> list[WorkerInfo]:
+    """Name and id of all workers of the group, by id."""
+    return _default.required().infos()
 
 
 def get_rpc_timeout() -> float:

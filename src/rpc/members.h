@@ -15,6 +15,7 @@ namespace gradwire::rpc {
 struct Member {
   Peer peer;
   std::vector<std::string> addresses;  // in the order in which to try them
+  std::string published;               // of the layers above, for all to see
 };
 
 // Thread-safe. Lookups throw Error(kUnknownWorker) with the names there are.

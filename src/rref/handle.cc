@@ -34,8 +34,9 @@ void Handle::Drop() {
   if (!dropped_.exchange(true)) LetGo();
 }
 
-void Handle::ThrowDropped() const {
-  throw Error(ErrorCode::kInvalid, "RRef " + rref_id() + " was used after deletion: shutdown has dropped it");
+void Handle::ThrowDropped(const char* use) const {
+  throw Error(ErrorCode::kInvalid,
+              std::string("Cannot call ") + use + " after deletion. RRef " + rref_id() + " was dropped by a shutdown");
 }
 
 OwnedHandle::OwnedHandle(std::shared_ptr<References::Impl> shell, std::string type_name)
@@ -71,9 +72,9 @@ wire::ReferenceRecord OwnedHandle::Share(WorkerId to) {
   return record;
 }
 
-void OwnedHandle::CheckUsable() const {
+void OwnedHandle::CheckUsable(const char* use) const {
   if (gone_) throw Error(Gone(rref_));
-  if (dropped()) ThrowDropped();
+  if (dropped()) ThrowDropped(use);
   std::lock_guard lock(mutex_);
   if (unanswered_) throw Error(*unanswered_);
 }
@@ -96,7 +97,7 @@ void OwnedHandle::LetGo() {
 }
 
 void OwnedHandle::Fetch(CallOptions options, Completion done) {
-  CheckUsable();
+  CheckUsable("to_here() on it");
   const auto rpc = shell_->rpc();
   struct Wait {
     std::atomic<bool> over{false};
@@ -124,7 +125,7 @@ void OwnedHandle::Fetch(CallOptions options, Completion done) {
 }
 
 Outcome OwnedHandle::FetchAndWait(CallOptions options) {
-  CheckUsable();
+  CheckUsable("to_here() on it");
   const auto rpc = shell_->rpc();
   struct Wait {
     Event event;
@@ -176,8 +177,8 @@ wire::ReferenceRecord UserHandle::Share(WorkerId to) {
   return record;
 }
 
-void UserHandle::CheckUsable() const {
-  if (dropped()) ThrowDropped();
+void UserHandle::CheckUsable(const char* use) const {
+  if (dropped()) ThrowDropped(use);
   std::optional<Failure> failure;
   {
     std::lock_guard lock(mutex_);
@@ -216,7 +217,7 @@ void UserHandle::LetGo() {
 }
 
 bool UserHandle::confirmed_by_owner() {
-  CheckUsable();
+  CheckUsable("confirmed_by_owner() on it");
   const auto rpc = shell_->rpc();
   struct Wait {
     Event event;
@@ -238,7 +239,7 @@ bool UserHandle::confirmed_by_owner() {
 }
 
 rpc::Call UserHandle::FetchCall(CallOptions options) const {
-  CheckUsable();
+  CheckUsable("to_here() on it");
   rpc::Call call;
   call.to = owner_.id;
   call.function = kFetchFunction;
@@ -248,20 +249,26 @@ rpc::Call UserHandle::FetchCall(CallOptions options) const {
 }
 
 void UserHandle::Fetch(CallOptions options, Completion done) {
-  shell_->rpc()->Send(FetchCall(options), [self = shared_from_this(), done = std::move(done)](Outcome outcome) mutable {
+  rpc::Call call = FetchCall(options);
+  shell_->rpc()->Send(std::move(call), [self = shared_from_this(), done = std::move(done)](Outcome outcome) mutable {
     done(std::move(outcome));
   });
 }
 
 Outcome UserHandle::FetchAndWait(CallOptions options) {
   const auto self = shared_from_this();  // the fork stays until the owner has answered
-  return shell_->rpc()->SendAndWait(FetchCall(options));
+  rpc::Call call = FetchCall(options);
+  return shell_->rpc()->SendAndWait(std::move(call));
 }
 
 Outcome UserHandle::LocalValue(CallOptions) {
-  throw Error(ErrorCode::kInvalid, "local_value() of RRef " + rref_id() + " was called on worker '" +
-                                       shell_->self().name + "', but '" + owner_.name +
-                                       "' owns it: use to_here(), or call it there");
+  const auto describe = [](const std::string& name, WorkerId id) {
+    return "WorkerInfo(id=" + std::to_string(id.rank) + ", name=" + name + ")";
+  };
+  throw Error(ErrorCode::kInvalid, "For UserRRef(rref_id=" + rref_id() + ", fork_id=" + fork_id() +
+                                       "), can't call localValue() on user " +
+                                       describe(shell_->self().name, shell_->self().id) + ". Call it on owner " +
+                                       describe(owner_.name, owner_.id) + ", or use to_here()");
 }
 
 }  // namespace gradwire::rref

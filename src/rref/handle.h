@@ -25,8 +25,9 @@ class Handle : public RRefHandle, public std::enable_shared_from_this<Handle> {
   virtual wire::KeepAs Create() = 0;
   // Send step of a message that carries the reference.
   virtual wire::ReferenceRecord Share(WorkerId to) = 0;
-  // Throws Error unless the handle can be used and shared now.
-  virtual void CheckUsable() const = 0;
+  // Throws Error unless the handle can be used and shared now; the text says for what.
+  void CheckSendable() const override { CheckUsable("fork an UserRRef"); }
+  virtual void CheckUsable(const char* use) const = 0;
   // The creating call has been answered, or has ended otherwise.
   virtual void OnCreated(const std::optional<Failure>& failure, bool answered) = 0;
   // Lets go once; later uses are errors that say so.
@@ -35,7 +36,7 @@ class Handle : public RRefHandle, public std::enable_shared_from_this<Handle> {
  protected:
   virtual void LetGo() = 0;
   bool dropped() const { return dropped_.load(); }
-  [[noreturn]] void ThrowDropped() const;
+  [[noreturn]] void ThrowDropped(const char* use) const;
 
   const std::shared_ptr<References::Impl> shell_;
   // set in the constructor or in the send step, constant afterwards
@@ -66,7 +67,7 @@ class OwnedHandle final : public Handle {
 
   wire::KeepAs Create() override;
   wire::ReferenceRecord Share(WorkerId to) override;
-  void CheckUsable() const override;
+  void CheckUsable(const char* use) const override;
   void OnCreated(const std::optional<Failure>& failure, bool answered) override;
 
  private:
@@ -94,7 +95,7 @@ class UserHandle final : public Handle {
 
   wire::KeepAs Create() override;
   wire::ReferenceRecord Share(WorkerId to) override;
-  void CheckUsable() const override;
+  void CheckUsable(const char* use) const override;
   void OnCreated(const std::optional<Failure>& failure, bool answered) override;
 
  private:

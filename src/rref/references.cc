@@ -72,7 +72,7 @@ class Hooks final : public rpc::Interceptor {
     for (const auto& reference : payload.references) {
       const auto* handle = dynamic_cast<const Handle*>(reference.get());
       if (!handle) throw Error(ErrorCode::kInvalid, "an RRef that refers to nothing cannot be sent");
-      handle->CheckUsable();
+      handle->CheckSendable();
     }
   }
 
@@ -153,7 +153,8 @@ References::Counts References::counts() const {
   return {.owned = owner.with_forks,
           .forks = owner.forks,
           .held = user.forks,
-          .pending = owner.pending + owner.waiting + user.creating + user.waiting,
+          .creating = user.creating,
+          .waiting = owner.pending + owner.waiting + user.waiting,
           .entries = owner.entries + user.forks};
 }
 

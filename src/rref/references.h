@@ -35,11 +35,12 @@ class References {
   void Close(const Failure& why);
 
   struct Counts {
-    size_t owned = 0;    // values here that others hold
-    size_t forks = 0;    // held by others of values here
-    size_t held = 0;     // forks held here of values elsewhere
-    size_t pending = 0;  // creations, fetches and confirmations that wait
-    size_t entries = 0;  // everything that the tables hold, tombstones included
+    size_t owned = 0;     // values here that others hold
+    size_t forks = 0;     // held by others of values here
+    size_t held = 0;      // forks held here of values elsewhere
+    size_t creating = 0;  // of those: the creating call has not been answered
+    size_t waiting = 0;   // fetches and confirmations that wait, and values that are being made
+    size_t entries = 0;   // everything that the tables hold, tombstones included
   };
   Counts counts() const;
 

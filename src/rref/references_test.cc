@@ -27,7 +27,8 @@ TEST(ReferencesHeader, ACreationUnderAnUsedIdIsRefusedAndLeavesTheFirstAlone) {
 
   Outcome made(Payload{.bytes = "value"});
   EXPECT_TRUE(hooks->OnKeep(first_call, made));
-  EXPECT_EQ(references.counts().pending, 0u);
+  EXPECT_EQ(references.counts().creating, 0u);
+  EXPECT_EQ(references.counts().waiting, 0u);
 }
 
 }  // namespace

@@ -15,24 +15,26 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-using Record = std::tuple<int64_t, std::string, uint32_t, uint32_t, std::vector<std::string>>;
+using Record = std::tuple<int64_t, std::string, uint32_t, uint32_t, std::vector<std::string>, std::string>;
 constexpr int64_t kRecordVersion = 1;
 
 std::string EncodeRecord(const rpc::Member& member) {
-  return EncodeValue<Record>(
-             {kRecordVersion, member.peer.name, member.peer.id.rank, member.peer.id.incarnation, member.addresses})
+  return EncodeValue<Record>({kRecordVersion, member.peer.name, member.peer.id.rank, member.peer.id.incarnation,
+                              member.addresses, member.published})
       .bytes;
 }
 
 rpc::Member DecodeRecord(const std::string& bytes, uint32_t rank) {
   Payload payload;
   payload.bytes = bytes;
-  auto [version, name, recorded_rank, incarnation, addresses] = DecodeValue<Record>(payload);
+  auto [version, name, recorded_rank, incarnation, addresses, published] = DecodeValue<Record>(payload);
   if (version != kRecordVersion || recorded_rank != rank) {
     throw Error(ErrorCode::kInvalid,
                 "rank " + std::to_string(rank) + " published a record that this version of gradwire cannot read");
   }
-  return {.peer = {.id = {.rank = rank, .incarnation = incarnation}, .name = name}, .addresses = addresses};
+  return {.peer = {.id = {.rank = rank, .incarnation = incarnation}, .name = name},
+          .addresses = addresses,
+          .published = published};
 }
 
 std::string RandomKey() {

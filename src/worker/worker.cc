@@ -130,7 +130,7 @@ class Worker::Impl {
   }
 
   void Meet(Rendezvous& rendezvous) {
-    rpc::Member self{.peer = rpc->self(), .addresses = rpc->Listen()};
+    rpc::Member self{.peer = rpc->self(), .addresses = rpc->Listen(), .published = options.published};
     // Only this process reaches its in-process address, and only itself should use it.
     rpc::Member published = self;
     std::erase_if(published.addresses,
@@ -226,11 +226,34 @@ std::vector<WorkerInfo> Worker::worker_infos() const {
   return infos;
 }
 
+std::string Worker::published(int64_t rank) const {
+  const rpc::Peer peer = impl_->rpc->members().Ranked(rank);
+  const std::optional<rpc::Member> member = impl_->rpc->members().Find(peer.id);
+  return member ? member->published : std::string();
+}
+
 Functions& Worker::functions() { return *impl_->options.functions; }
 milliseconds Worker::rpc_timeout() const { return impl_->rpc->timeout(); }
 void Worker::set_rpc_timeout(milliseconds timeout) { impl_->rpc->set_timeout(timeout); }
 void Worker::shutdown(bool graceful, milliseconds timeout) { impl_->Shutdown(graceful, timeout); }
 autograd::Autograd& Worker::autograd() { return *impl_->autograd; }
+void Worker::AwaitQuiet(milliseconds timeout) { impl_->quiesce->Wait(timeout); }
+void Worker::DropReferences() { impl_->references->DropAll(); }
+std::vector<std::string> Worker::Leaks() const { return impl_->references->Leaks(); }
+
+Worker::Counts Worker::counts() const {
+  const rpc::Rpc::Counts calls = impl_->rpc->counts();
+  const rref::References::Counts references = impl_->references->counts();
+  return {.pending_calls = calls.pending,
+          .serving_calls = calls.serving,
+          .owned_rrefs = references.owned,
+          .forks = references.forks,
+          .held_rrefs = references.held,
+          .creating_rrefs = references.creating,
+          .waiting_fetches = references.waiting,
+          .autograd_contexts = impl_->autograd->counts().contexts,
+          .backward_passes = impl_->autograd->counts().passes};
+}
 
 namespace {
 rpc::Call MakeCall(const rpc::Peer& to, const std::string& function, Payload args, CallOptions options) {

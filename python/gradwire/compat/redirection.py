@@ -1,0 +1,62 @@
+"""Puts gradwire where programs and torch itself expect `torch.distributed.rpc` and its neighbours."""
+
+import importlib
+import pkgutil
+import sys
+from types import ModuleType
+
+# torch's module -> ours; both with all their submodules.
+_MODULES = {
+    "torch.distributed.rpc": "gradwire.compat.rpc",
+    "torch.distributed.autograd": "gradwire.compat.autograd",
+}
+
+# Names in modules that otherwise stay torch's. The front end of TorchScript keeps its own references to the classes,
+# and modules that script functions over RRefs look there: they come first.
+_NAMES = [
+    ("torch._jit_internal", "RRef", "gradwire.compat.rpc"),
+    ("torch._jit_internal", "PyRRef", "gradwire.compat.rpc"),
+    ("torch.jit.annotations", "RRef", "gradwire.compat.rpc"),
+    ("torch.distributed.optim", "DistributedOptimizer", "gradwire.compat.optim"),
+    ("torch.distributed.optim.optimizer", "DistributedOptimizer", "gradwire.compat.optim"),
+]
+
+# Registers a back end when it is imported, so only programs that ask for it may; they find it through __path__.
+_ON_DEMAND = {"_testing"}
+
+
+def install() -> None:
+    """From now on the names of torch's RPC in this process are gradwire's. Once is enough.
+
+    Modules that imported torch's names before keep them: call this first, or start with `python -m gradwire`.
+    """
+    for name in ("torch.distributed.nn", "torch.distributed.optim", "torch.jit.annotations"):
+        importlib.import_module(name)
+    for old, new in _MODULES.items():
+        _move(old, importlib.import_module(new))
+    # What RemoteModule has generated is bound to the module of calls that was there when it was made.
+    for name in [name for name in sys.modules if name.startswith("_remote_module_")]:
+        del sys.modules[name]
+    for owner, name, new in _NAMES:
+        setattr(importlib.import_module(owner), name, getattr(importlib.import_module(new), name))
+
+
+def _move(old: str, module: ModuleType) -> None:
+    for name in [name for name in sys.modules if name.startswith(old + ".")]:
+        del sys.modules[name]  # nothing of torch's stays within reach under the old name
+    _put(old, module)
+    for sub in pkgutil.iter_modules(getattr(module, "__path__", [])):
+        if sub.name not in _ON_DEMAND:
+            _put(f"{old}.{sub.name}", importlib.import_module(f"{module.__name__}.{sub.name}"))
+
+
+def _put(name: str, module: ModuleType) -> None:
+    """Makes both `import name` and the attributes along `name` lead to the module."""
+    sys.modules[name] = module
+    parent, _, leaf = name.rpartition(".")
+    if parent in sys.modules:
+        setattr(sys.modules[parent], leaf, module)
+
+
+def is_installed() -> bool:
+    return sys.modules["torch.distributed.rpc"].__name__ == "gradwire.compat.rpc"

@@ -1,0 +1,112 @@
+"""Stands where `torch.distributed.rpc` is."""
+
+from typing import Any
+
+from gradwire import _default, backends, rpc
+from gradwire.compat.rpc import api, backend_registry, constants, functions, internal, options
+from gradwire.compat.rpc._agent import TensorPipeAgent, enable_gil_profiling
+from gradwire.compat.rpc._rref import PyRRef, RRef
+from gradwire.compat.rpc.api import (
+    _delete_all_user_and_unforked_owner_rrefs,
+    _get_current_rpc_agent,
+    _is_current_rpc_agent_set,
+    _rref_context_get_debug_info,
+    _set_and_start_rpc_agent,
+    get_rpc_timeout,
+    get_worker_info,
+    remote,
+    rpc_async,
+    rpc_sync,
+    shutdown,
+)
+from gradwire.compat.rpc.options import RpcBackendOptions, TensorPipeRpcBackendOptions
+from gradwire.errors import Error
+from gradwire.rpc import WorkerInfo, _set_rpc_timeout, is_available
+
+__all__ = [
+    "BackendType",
+    "PyRRef",
+    "RRef",
+    "RpcBackendOptions",
+    "TensorPipeAgent",
+    "TensorPipeRpcBackendOptions",
+    "WorkerInfo",
+    "_delete_all_user_and_unforked_owner_rrefs",
+    "_get_current_rpc_agent",
+    "_is_current_rpc_agent_set",
+    "_rref_context_get_debug_info",
+    "_set_and_start_rpc_agent",
+    "_set_rpc_timeout",
+    "api",
+    "backend_registry",
+    "constants",
+    "enable_gil_profiling",
+    "functions",
+    "get_rpc_timeout",
+    "get_worker_info",
+    "init_rpc",
+    "internal",
+    "is_available",
+    "options",
+    "remote",
+    "rpc_async",
+    "rpc_sync",
+    "shutdown",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "BackendType":
+        return backends.BackendType
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def init_rpc(
+    name: str,
+    backend: backends.Backend | None = None,
+    rank: int = -1,
+    world_size: int | None = None,
+    rpc_backend_options: RpcBackendOptions | None = None,
+) -> None:
+    """Starts this process's worker and waits until the whole group is there."""
+    from gradwire.compat import autograd
+
+    backend, options = backends.choose(backend, rpc_backend_options)
+    _refuse_second()
+    limit_s = backends.init_limit_s(options.rpc_timeout)
+    store, rank, size = rpc.open_store(options.init_method, rank, world_size, limit_s)
+    autograd._init(rank)
+    _init_rpc_backend(backend, store, name, rank, size, options)
+
+
+def _refuse_second() -> None:
+    if _default.worker is not None:
+        raise Error("RPC is already initialized in this process: call shutdown() before init_rpc()")
+
+
+def _init_rpc_backend(
+    backend: Any = None,
+    store: Any = None,
+    name: str | None = None,
+    rank: int = -1,
+    world_size: int | None = None,
+    rpc_backend_options: Any = None,
+) -> None:
+    """Starts a worker that meets the others in `store`."""
+    _refuse_second()
+    agent = backend_registry.init_backend(
+        backends.BackendType.TENSORPIPE if backend is None else backend,
+        store=store,
+        name=name,
+        rank=rank,
+        world_size=world_size,
+        rpc_backend_options=rpc_backend_options,
+    )
+    api._init_rpc_states(agent)
+
+
+def _get_debug_info() -> dict[str, str]:
+    """What is going on in this process's worker, by name."""
+    from gradwire.compat import autograd
+
+    return {**_rref_context_get_debug_info(), **_get_current_rpc_agent().get_debug_info(), **autograd._get_debug_info()}

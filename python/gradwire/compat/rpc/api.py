@@ -1,0 +1,156 @@
+"""Calls, and the end of a group in terms of functions that programs may replace: each is looked up here when used."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from gradwire import _default, rpc
+from gradwire.compat.rpc import _gather
+from gradwire.compat.rpc._agent import TensorPipeAgent
+from gradwire.compat.rpc._rref import RRef
+from gradwire.compat.rpc.constants import DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
+from gradwire.compat.rpc.internal import _internal_rpc_pickler
+from gradwire.errors import Error
+from gradwire.futures import Future
+from gradwire.rpc import WorkerInfo, get_rpc_timeout, get_worker_info, remote, rpc_sync
+
+__all__ = [
+    "RRef",
+    "WorkerInfo",
+    "get_rpc_timeout",
+    "get_worker_info",
+    "remote",
+    "rpc_async",
+    "rpc_sync",
+    "shutdown",
+]
+
+# Whether shutdown only logs that other workers still hold values of this one, and does not raise.
+_ignore_rref_leak = True
+_default_pickler: Any = _internal_rpc_pickler
+_thread_local_var = threading.local()
+
+
+@contextlib.contextmanager
+def _use_rpc_pickler(rpc_pickler: Any) -> Iterator[None]:
+    global _default_pickler
+    _default_pickler = rpc_pickler
+    try:
+        yield
+    finally:
+        _default_pickler = _internal_rpc_pickler
+
+
+@contextlib.contextmanager
+def _wait_all() -> Iterator[None]:
+    """Waits at its end for the calls that rpc_async has made inside, on this thread."""
+    _thread_local_var.future_list = []
+    try:
+        yield
+    finally:
+        try:
+            torch.futures.wait_all(_thread_local_var.future_list)
+        finally:
+            del _thread_local_var.future_list
+
+
+def rpc_async(
+    to: rpc.To,
+    func: rpc.Function,
+    args: tuple[Any, ...] | list[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    timeout: float = UNSET_RPC_TIMEOUT,
+) -> Future[Any]:
+    """A call whose result the returned future will have."""
+    future = rpc.rpc_async(to, func, args, kwargs, timeout)
+    if hasattr(_thread_local_var, "future_list"):
+        _thread_local_var.future_list.append(future)
+    return future
+
+
+def _rref_typeof_on_owner(rref: RRef[Any], blocking: bool = True) -> Any:
+    return type(rref.local_value())
+
+
+def _is_current_rpc_agent_set() -> bool:
+    return _default.worker is not None
+
+
+def _get_current_rpc_agent() -> Any:
+    return _default.required()
+
+
+def _set_and_start_rpc_agent(agent: Any) -> None:
+    _gather.reset()
+    _default.set_worker(agent)
+    agent.serve()
+
+
+def _init_rpc_states(agent: Any) -> None:
+    _set_and_start_rpc_agent(agent)
+
+
+_gather_to_leader = _gather.gather_to_leader
+
+
+def _broadcast_to_followers(sequence_id: Any, objects_map: dict[str, Any]) -> None:
+    _gather.finish(sequence_id, objects_map)
+
+
+def _all_gather(obj: Any, worker_names: Any = None, timeout: float = UNSET_RPC_TIMEOUT) -> dict[str, Any]:
+    """What each of the named workers, or of all, has passed, by name; once all have called this."""
+    return _gather.all_gather(obj, worker_names, timeout)
+
+
+def _barrier(worker_names: Any) -> None:
+    """Waits until all of the named workers are here."""
+    _all_gather(None, set(worker_names))
+
+
+def _wait_all_workers(timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -> None:
+    """Waits until all workers are here; calls are served meanwhile and afterwards."""
+    _all_gather(None, timeout=timeout)
+
+
+def _delete_all_user_and_unforked_owner_rrefs() -> None:
+    _default.required().drop_references()
+
+
+def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -> None:
+    """Ends this process's worker; with `graceful` after everybody's work is done."""
+    agent = _get_current_rpc_agent()
+    leaks: list[str] = []
+    try:
+        if graceful:
+            _wait_all_workers(timeout)
+            agent.join(shutdown=True, timeout=timeout)
+            _delete_all_user_and_unforked_owner_rrefs()
+            leaks = _leaks_of_all(agent, timeout)
+    finally:
+        _default.set_worker(None)
+        agent.shutdown()
+    if leaks and not _ignore_rref_leak:
+        raise Error("Leaking RRef: " + "; ".join(leaks))
+
+
+def _leaks_of_all(agent: Any, timeout: float) -> list[str]:
+    """What other workers hold of this one's when all have dropped what they held; looked at before anybody leaves."""
+    if not isinstance(agent, TensorPipeAgent):
+        return []
+    agent.await_quiet(timeout)
+    leaks = agent.leaks()
+    agent.await_quiet(timeout)
+    return leaks
+
+
+def _rref_context_get_debug_info() -> dict[str, str]:
+    counts = _default.required().counts()
+    return {
+        "num_owner_rrefs": str(counts["owned_rrefs"]),
+        "num_forks": str(counts["forks"]),
+        "num_pending_users": str(counts["creating_rrefs"]),
+        "num_pending_futures": str(counts["waiting_fetches"]),
+    }
