@@ -1,5 +1,5 @@
 # What a person runs here. CONTRIBUTING.md explains the targets; the build itself is CMake's.
-.PHONY: demo test test-asan test-tsan bench conformance format clean system-packages
+.PHONY: demo test test-asan test-tsan test-wheel bench conformance format clean system-packages
 .SILENT:
 .DELETE_ON_ERROR:
 
@@ -26,6 +26,14 @@ test: system-packages build-release-all
 
 test-asan test-tsan: test-%: system-packages build-%-all
 	$(IN_VENV) ctest --preset $*
+
+# The package as `pip install .` gives it, away from the source tree.
+test-wheel: $(READY)
+	rm -rf build/wheels build/wheel_test
+	$(IN_VENV) CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) pip wheel --quiet --disable-pip-version-check --no-build-isolation \
+	  --no-deps --wheel-dir build/wheels .
+	$(IN_VENV) pip install --quiet --disable-pip-version-check --no-deps --target build/wheel_test build/wheels/*.whl
+	$(IN_VENV) PYTHONPATH=$(CURDIR)/build/wheel_test pytest tests/python/test_calls.py
 
 bench: build-release-all
 	$(IN_VENV) $(BUILT_PACKAGE) python benchmarks/add.py
