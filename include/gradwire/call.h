@@ -63,6 +63,11 @@ class GRADWIRE_API IncomingCall {
   // Makes the call's surroundings (autograd context) current on this thread until the returned object is destroyed
   // on the same thread. For handlers that answer later, from another thread (C6). A handler starts inside one.
   virtual std::shared_ptr<void> Enter() = 0;
+
+  // Runs `answer` inside the surroundings; what it throws fails the call, as it would in the handler. Resume() on this
+  // thread, Post() on a pool thread: for a thread that holds locks of its own.
+  virtual void Resume(UniqueFunction<void()> answer) = 0;
+  virtual void Post(UniqueFunction<void()> answer) = 0;
 };
 
 using Handler = std::function<void(const std::shared_ptr<IncomingCall>&)>;

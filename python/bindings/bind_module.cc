@@ -26,6 +26,7 @@ PYBIND11_MODULE(_C, module) {
   python::BindWorker(module);
   python::BindReference(module);
   python::BindFuture(module);
+  python::BindLaterAnswers(module);
   python::BindAutograd(module);
   python::BindOptions(module);
   module.def("average_lock_wait_us", [] { return python::AverageLockWait().count(); });

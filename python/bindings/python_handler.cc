@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "call_encoder.h"
+#include "later_answer.h"
 #include "local_value.h"
 #include "python_errors.h"
 #include "value_encoder.h"
@@ -15,33 +16,62 @@
 namespace gradwire::python {
 namespace {
 
+// What a function has answered; nothing when its answer comes later.
 struct Answer {
-  Payload value;
+  std::optional<Payload> value;
   std::optional<Failure> failure;
+};
+
+struct Returned {
+  py::object value;
+  bool asynchronous = false;
 };
 
 // The interpreter may end while a function runs. Python then ends the thread where it next asks for the lock, by
 // unwinding these frames without it: nothing here may own a Python object, or give the lock back, by a destructor.
-py::object CallFunction(const Payload& args) {
+Returned CallFunction(const Payload& args) {
   DecodedCall call = DecodeCall(args);
   PyObject* const function = call.function.release().ptr();
   PyObject* const positional = call.args.release().ptr();
   PyObject* const named = call.kwargs.release().ptr();
+  const bool asynchronous = IsAsynchronous(function);
   PyObject* const result = PyObject_Call(function, positional, named);
   Py_DECREF(function);
   Py_DECREF(positional);
   Py_DECREF(named);
   if (!result) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(result);
+  return {py::reinterpret_steal<py::object>(result), asynchronous};
 }
 
-// Under the lock, once for each call. Nothing of Python's is left when it returns but what the answer holds.
-Answer Serve(IncomingCall& call) {
+Payload EncodeResult(IncomingCall& call, py::object result) {
+  return call.keeps_result() ? KeepLocal(std::move(result)) : EncodePython(result);
+}
+
+// Runs `make` under the lock. Nothing of Python's is left when it returns but what the answer holds.
+template <class F>
+Answer UnderLock(F make) {
+  if (!InterpreterLives()) throw Error(ErrorCode::kDisconnected, "the process is about to end");
+  Answer answer;
+  const PyGILState_STATE lock = PyGILState_Ensure();
   try {
-    py::object result = CallFunction(call.args());
-    return {call.keeps_result() ? KeepLocal(std::move(result)) : EncodePython(result), std::nullopt};
-  } catch (const py::error_already_set& error) {
-    return {{}, DescribeError(error, true)};
+    try {
+      answer.value = make();
+    } catch (const py::error_already_set& error) {
+      answer.failure = DescribeError(error, true);
+    }
+  } catch (const std::exception&) {
+    PyGILState_Release(lock);
+    throw;
+  }
+  PyGILState_Release(lock);
+  return answer;
+}
+
+void Send(IncomingCall& call, Answer answer) {
+  if (answer.failure) {
+    call.Fail(std::move(*answer.failure));
+  } else if (answer.value) {
+    call.Reply(std::move(*answer.value));
   }
 }
 
@@ -70,38 +100,22 @@ Gate& TheGate() {
 
 // On a pool thread, without the lock.
 void Run(const std::shared_ptr<IncomingCall>& call) {
-  if (!InterpreterLives()) throw Error(ErrorCode::kDisconnected, "the process is about to end");
-  Answer answer;
-  const PyGILState_STATE lock = PyGILState_Ensure();
-  try {
-    answer = Serve(*call);
-  } catch (const std::exception&) {
-    PyGILState_Release(lock);
-    throw;
-  }
-  PyGILState_Release(lock);
-  if (answer.failure) {
-    call->Fail(std::move(*answer.failure));
-  } else {
-    call->Reply(std::move(answer.value));
-  }
+  Send(*call, UnderLock([&]() -> std::optional<Payload> {
+         Returned returned = CallFunction(call->args());
+         if (AnswerLater(call, returned.value, returned.asynchronous)) return std::nullopt;
+         return EncodeResult(*call, std::move(returned.value));
+       }));
 }
 
 void Handle(const std::shared_ptr<IncomingCall>& call) {
   if (!TheGate().Keep(call)) Run(call);
 }
 
-// A call that was kept, later and on another thread.
-void RunKept(const std::shared_ptr<IncomingCall>& call) {
-  try {
-    const std::shared_ptr<void> surroundings = call->Enter();
-    Run(call);
-  } catch (const Error& error) {
-    call->Fail(error.failure());
-  }
-}
-
 }  // namespace
+
+void AnswerWith(const std::shared_ptr<IncomingCall>& call, const std::function<py::object()>& value) {
+  Send(*call, UnderLock([&] { return EncodeResult(*call, value()); }));
+}
 
 void HoldCalls() {
   Gate& gate = TheGate();
@@ -109,7 +123,7 @@ void HoldCalls() {
   gate.closed = true;
 }
 
-void ServeCalls(Worker& worker) {
+void ServeCalls() {
   Gate& gate = TheGate();
   Gate::Calls waiting;
   {
@@ -117,11 +131,7 @@ void ServeCalls(Worker& worker) {
     gate.closed = false;
     waiting.swap(gate.waiting);
   }
-  for (auto& call : waiting) {
-    const auto now = worker.NewFuture();
-    now->OnDone([call = std::move(call)] { RunKept(call); });
-    now->Complete(nullptr);
-  }
+  for (auto& call : waiting) call->Post([call] { Run(call); });
 }
 
 Payload LocalValue::Encode() const {

@@ -1,6 +1,7 @@
 // The callee's side of calls of Python functions.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -10,13 +11,17 @@
 
 namespace gradwire::python {
 
+// Answers a call with the object that `value` returns, or with the exception of Python that it throws; when the result
+// stays here, with the very object. Takes the lock for `value`; to be called without it.
+void AnswerWith(const std::shared_ptr<IncomingCall>& call, const std::function<py::object()>& value);
+
 // What the workers of this process serve: the Python handler and what load_functions() has added. With the lock.
 const std::shared_ptr<Functions>& ServedFunctions();
 
 // Calls may come in as soon as others know this worker, which is before init_rpc has returned and functions find the
-// worker. HoldCalls() keeps them until ServeCalls(); then they run on `worker`'s pool.
+// worker. HoldCalls() keeps them until ServeCalls(); then they run on the pool.
 void HoldCalls();
-void ServeCalls(Worker& worker);
+void ServeCalls();
 
 // Adds what a library registers in its exported `extern "C" void gradwire_register(gradwire::Functions&)`.
 void LoadFunctions(const std::string& path);

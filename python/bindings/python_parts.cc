@@ -18,6 +18,9 @@ const PythonParts& Parts() {
         .both = errors.attr("both"),
         .refusal = functions.attr("refusal"),
         .resolve = functions.attr("resolve"),
+        .later = functions.attr("Later"),
+        .start_coroutine = py::module_::import("gradwire._coroutines").attr("start"),
+        .future_value = py::module_::import("torch._C").attr("Future").attr("wait"),
         .find_builtin = py::module_::import("torch.jit._builtins").attr("_find_builtin"),
         .rref = py::module_::import("gradwire._rref").attr("RRef"),
     };

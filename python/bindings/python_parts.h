@@ -14,6 +14,9 @@ struct PythonParts {
   py::object both;             // errors.both(exception) -> a RuntimeError that is of the exception's type too
   py::object refusal;          // _functions.refusal(function) -> the exception that says why it cannot be sent
   py::object resolve;          // _functions.resolve(module, qualified name) -> (True, function) or (False, text)
+  py::object later;            // class _functions.Later: a future whose value answers the call
+  py::object start_coroutine;  // _coroutines.start(coroutine, surroundings) -> future
+  py::object future_value;     // torch's own way from a completed future to its value or exception
   py::object find_builtin;     // torch's table: builtin function -> "aten::..." or None
   py::object rref;             // class RRef
 };

@@ -124,7 +124,7 @@ std::shared_ptr<RRefHandle> PythonWorker::Own(py::object value, std::string type
   return WithoutLock([&] { return worker.Own(std::move(payload), std::move(type_name)); });
 }
 
-void PythonWorker::Serve() { ServeCalls(worker()); }
+void PythonWorker::Serve() { ServeCalls(); }
 
 void PythonWorker::Shutdown(bool graceful, double timeout) {
   if (!worker_) return;

@@ -45,6 +45,12 @@ class TransportOptions(RpcBackendOptions):
         devices: list[torch.device] = ...,
     ) -> None: ...
 
+class Surroundings:
+    """What a call runs inside: its autograd context and its deadline. Entered and left on one thread."""
+
+    def enter(self) -> None: ...
+    def exit(self) -> None: ...
+
 class Worker:
     def __init__(
         self,

@@ -4,7 +4,7 @@
 them. Importing starts no thread.
 """
 
-from gradwire import autograd, futures, optim, rpc
+from gradwire import autograd, functions, futures, optim, rpc
 from gradwire.errors import Error, RemoteError
 
-__all__ = ["Error", "RemoteError", "autograd", "futures", "optim", "rpc"]
+__all__ = ["Error", "RemoteError", "autograd", "functions", "futures", "optim", "rpc"]

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+from collections.abc import Callable
 
 from gradwire._C import Worker
 from gradwire.errors import Error
@@ -10,6 +11,9 @@ worker: Worker | None = None
 
 # What init_rpc makes: compat puts a class in whose workers have more methods.
 worker_class: type[Worker] = Worker
+
+# Called when the worker is taken out.
+on_end: list[Callable[[], None]] = []
 
 
 def not_initialized() -> Error:
@@ -27,6 +31,9 @@ def set_worker(new: Worker | None) -> Worker | None:
     """Puts a worker in; the one that was there."""
     global worker
     old, worker = worker, new
+    if old is not None:
+        for end in on_end:
+            end()
     return old
 
 

@@ -35,3 +35,19 @@ def refusal(function: Any) -> Exception:
     else:
         why = "that name leads to nothing, or to another object, on this worker"
     return Error(f"cannot send the function {name}: functions travel by module and name, and {why}")
+
+
+class Later:
+    """What a function has returned whose answer is to be the value of a future."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: Any) -> None:
+        self.future = future
+
+
+def call_method(value: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`value.name(*args, **kwargs)`, as a callee of its own would be answered: marked methods give a `Later`."""
+    method = getattr(value, name)
+    result = method(*args, **kwargs)
+    return Later(result) if hasattr(method, "_async_execution") else result

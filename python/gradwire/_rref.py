@@ -5,6 +5,7 @@ from typing import Any, Generic, TypeVar, cast
 import torch
 
 from gradwire import _C, _default
+from gradwire._functions import call_method
 from gradwire.errors import Error
 from gradwire.futures import Future
 
@@ -94,7 +95,7 @@ def _backward_on_owner(rref: RRef[Any], context_id: int, retain_graph: bool) -> 
 
 
 def _call_on_owner(rref: RRef[Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return getattr(rref.local_value(), name)(*args, **kwargs)
+    return call_method(rref.local_value(), name, args, kwargs)
 
 
 class _Proxy:

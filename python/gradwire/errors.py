@@ -65,6 +65,8 @@ def describe(exception: BaseException, report: bool) -> tuple[str, str, str, byt
     # Two frames at most are the library's own; a user's traceback begins at the user's function.
     lines = traceback.format_exception(exception)
     exception.__traceback__ = None  # frames hold a user's locals
+    if getattr(type(exception), "_is_double", False) and exception.__cause__ is not None:
+        exception = exception.__cause__  # its type is known to others
     if report:
         with contextlib.suppress(Exception):
             print("".join(lines), end="", file=sys.stderr, flush=True)
@@ -108,6 +110,7 @@ def _both_type(cls: type[Exception]) -> type[Exception]:
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__str__": lambda self: self._text,
+            "_is_double": True,
         }
         bases = (cls,) if issubclass(cls, RuntimeError) else (cls, RuntimeError)
         known = _both_types[cls] = type(cls.__name__, bases, body)

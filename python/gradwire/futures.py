@@ -1,6 +1,8 @@
 """Future: torch's own, whose errors keep their type and whose waits Ctrl-C ends."""
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, cast
 
 import torch
@@ -37,6 +39,24 @@ class Future(torch.futures.Future[T], Generic[T]):
     def add_done_callback(self, callback: Callable[["Future[T]"], object]) -> None:
         """Calls `callback(self)` when done, at once when it is already. What it raises is printed and forgotten."""
         _C.future_add_done_callback(self, callback)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """The value, in a coroutine on a running event loop of asyncio; other coroutines run meanwhile."""
+        if not self.done():
+            loop = asyncio.get_running_loop()
+            waiter = loop.create_future()
+
+            def wake() -> None:
+                if not waiter.done():  # the awaiting task may have been cancelled
+                    waiter.set_result(None)
+
+            def completed(_: Future[T]) -> None:
+                with contextlib.suppress(RuntimeError):  # nobody waits any more on a loop that is closed
+                    loop.call_soon_threadsafe(wake)
+
+            self.add_done_callback(completed)
+            yield from waiter
+        return super().wait()
 
     def set_exception(self, result: Any) -> None:
         """Completes the future with an exception."""

@@ -34,6 +34,8 @@ class TestIncomingCall final : public IncomingCall {
   void Reply(Payload value) override { Answer(std::move(value)); }
   void Fail(Failure failure) override { Answer(std::move(failure)); }
   std::shared_ptr<void> Enter() override { return nullptr; }
+  void Resume(UniqueFunction<void()> answer) override { answer(); }
+  void Post(UniqueFunction<void()> answer) override { answer(); }
 
  private:
   void Answer(Outcome outcome) {

@@ -23,6 +23,8 @@ class LocalCall final : public IncomingCall {
   void Reply(Payload value) override { answer = std::move(value); }
   void Fail(Failure failure) override { throw Error(std::move(failure)); }
   std::shared_ptr<void> Enter() override { return nullptr; }
+  void Resume(UniqueFunction<void()> answer) override { answer(); }
+  void Post(UniqueFunction<void()> answer) override { answer(); }
 
   std::optional<Payload> answer;
 

@@ -93,6 +93,19 @@ void ServedCallImpl::Run() {
   }
 }
 
+void ServedCallImpl::Resume(UniqueFunction<void()> answer) {
+  try {
+    const std::shared_ptr<void> surroundings = Enter();
+    answer();
+  } catch (const std::exception& error) {
+    if (!answered_.load()) Answer(FromException(error));
+  }
+}
+
+void ServedCallImpl::Post(UniqueFunction<void()> answer) {
+  host_->Post([self = shared_from_this(), answer = std::move(answer)]() mutable { self->Resume(std::move(answer)); });
+}
+
 void ServedCallImpl::Reply(Payload value) { Answer(std::move(value)); }
 
 void ServedCallImpl::Fail(Failure failure) { Answer(std::move(failure)); }

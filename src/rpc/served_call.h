@@ -21,6 +21,7 @@ class ServedCallHost {
   virtual const std::vector<std::shared_ptr<Interceptor>>& interceptors() const = 0;
   virtual const Peer& self() const = 0;
   virtual void SendReply(const std::shared_ptr<Session>& session, wire::Reply reply) = 0;
+  virtual void Post(Task task) = 0;
   virtual void OnServed(bool internal) = 0;  // once for each call made with OnServing()
 };
 
@@ -47,6 +48,8 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   void Reply(Payload value) override;
   void Fail(Failure failure) override;
   std::shared_ptr<void> Enter() override;
+  void Resume(UniqueFunction<void()> answer) override;
+  void Post(UniqueFunction<void()> answer) override;
 
  private:
   ServedCall view() { return {session_->peer(), request_, state_}; }

@@ -1,0 +1,84 @@
+#include "later_answer.h"
+
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <utility>
+#include <vector>
+
+#include "bindings.h"
+#include "python_handler.h"
+#include "python_parts.h"
+
+namespace gradwire::python {
+namespace {
+
+using Wrapper = torch::jit::PythonFutureWrapper;
+
+// What a marked function's own attributes say, and a method's function's.
+PyObject* Attributes(PyObject* function) {
+  if (PyMethod_Check(function)) function = PyMethod_GET_FUNCTION(function);
+  return PyFunction_Check(function) ? reinterpret_cast<PyFunctionObject*>(function)->func_dict : nullptr;
+}
+
+void AnswerWhenDone(const std::shared_ptr<IncomingCall>& call, const py::object& future) {
+  const auto wrapper = py::cast<std::shared_ptr<Wrapper>>(future);
+  // Not owned by its own callback. Who completes it holds it; without a holder it has nothing of its own any more.
+  auto answer = [call, weak = std::weak_ptr<Wrapper>(wrapper)](c10::ivalue::Future& done) {
+    auto complete = weak.lock();
+    if (!complete) {
+      complete = std::make_shared<Wrapper>(
+          c10::intrusive_ptr<c10::ivalue::Future>::unsafe_reclaim_from_nonowning(&done));
+    }
+    // Whoever completes a future may hold locks of the program.
+    call->Post([call, complete = std::move(complete)] {
+      AnswerWith(call, [&] { return Parts().future_value(complete); });
+    });
+  };
+  const auto inner = wrapper->fut;
+  const py::gil_scoped_release unlocked;
+  inner->addCallback(std::move(answer));
+}
+
+// The surroundings of a call (autograd context, deadline), which each step of its coroutine enters anew.
+class Surroundings {
+ public:
+  explicit Surroundings(std::shared_ptr<IncomingCall> call) : call_(std::move(call)) {}
+
+  void Enter() { entered_.push_back(call_->Enter()); }
+  void Exit() { entered_.pop_back(); }
+
+ private:
+  const std::shared_ptr<IncomingCall> call_;
+  std::vector<std::shared_ptr<void>> entered_;
+};
+
+}  // namespace
+
+bool IsAsynchronous(PyObject* function) {
+  static PyObject* const mark = PyUnicode_InternFromString("_async_execution");
+  PyObject* const attributes = Attributes(function);
+  return attributes && PyDict_GetItemWithError(attributes, mark);
+}
+
+bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& result, bool asynchronous) {
+  if (PyCoro_CheckExact(result.ptr())) {
+    AnswerWhenDone(call, Parts().start_coroutine(result, std::make_unique<Surroundings>(call)));
+    return true;
+  }
+  if (!asynchronous && Py_TYPE(result.ptr()) != reinterpret_cast<PyTypeObject*>(Parts().later.ptr())) return false;
+  const py::object future = asynchronous ? result : result.attr("future");
+  if (!py::isinstance<Wrapper>(future)) {
+    PyErr_Format(PyExc_RuntimeError,
+                 "Functions decorated with @rpc.async_function must return a torch.futures.Future object, not %s",
+                 Py_TYPE(future.ptr())->tp_name);
+    throw py::error_already_set();
+  }
+  AnswerWhenDone(call, future);
+  return true;
+}
+
+void BindLaterAnswers(py::module_& module) {
+  py::class_<Surroundings>(module, "Surroundings").def("enter", &Surroundings::Enter).def("exit", &Surroundings::Exit);
+}
+
+}  // namespace gradwire::python

@@ -1,0 +1,19 @@
+// Answers that come after their function has returned: of futures and of coroutines (C6). No thread waits for them.
+#pragma once
+
+#include <memory>
+
+#include "gil.h"
+#include "gradwire/call.h"
+
+namespace gradwire::python {
+
+// Whether `function` was marked by functions.async_execution. With the lock.
+bool IsAsynchronous(PyObject* function);
+
+// Takes over the answer to `call` when `result`, what its function has returned, is not its value yet: the future of a
+// function that IsAsynchronous() (an exception of Python for anything else), or a coroutine, which runs on the event
+// loop. Otherwise false. With the lock.
+bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& result, bool asynchronous);
+
+}  // namespace gradwire::python

@@ -1,0 +1,131 @@
+"""Coroutine functions as callees: one event loop per process, on a thread that starts with the first coroutine."""
+
+import asyncio
+import concurrent.futures
+import contextvars
+import os
+import threading
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+from gradwire import _default
+from gradwire._C import Surroundings
+from gradwire.errors import Error
+from gradwire.futures import Future
+
+_STOP_LIMIT_S = 2.0
+
+# Of the call that a task belongs to; tasks that it starts inherit it.
+_surroundings: contextvars.ContextVar[Surroundings] = contextvars.ContextVar("gradwire_call")
+
+
+class _Steps(Coroutine[Any, Any, Any]):
+    """A coroutine each of whose steps runs inside the surroundings of its call: autograd context and deadline."""
+
+    def __init__(self, inner: Coroutine[Any, Any, Any], surroundings: Surroundings) -> None:
+        self._inner = inner
+        self._surroundings = surroundings
+
+    def send(self, value: Any) -> Any:
+        self._surroundings.enter()
+        try:
+            return self._inner.send(value)
+        finally:
+            self._surroundings.exit()
+
+    def throw(self, *exception: Any) -> Any:
+        self._surroundings.enter()
+        try:
+            return self._inner.throw(*exception)
+        finally:
+            self._surroundings.exit()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._inner.__await__()
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **given: Any) -> asyncio.Task[Any]:
+    context = given.get("context") or contextvars.copy_context()
+    surroundings = context.get(_surroundings)
+    if surroundings is not None:
+        coroutine = _Steps(coroutine, surroundings)
+    return asyncio.Task(coroutine, loop=loop, **given)
+
+
+class _Loop:
+    """A running event loop and its thread."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_task_factory(_make_task)
+        self.thread = threading.Thread(target=self._run, name="gradwire-asyncio", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.loop.run_forever()
+            left = asyncio.all_tasks(self.loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self.loop.run_until_complete(asyncio.wait(left, timeout=_STOP_LIMIT_S))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        if self.thread is not threading.current_thread():
+            self.thread.join(2 * _STOP_LIMIT_S)
+
+
+_mutex = threading.Lock()
+_running: _Loop | None = None
+
+
+def _the_loop() -> asyncio.AbstractEventLoop:
+    global _running
+    with _mutex:
+        if _running is None:
+            _running = _Loop()
+        return _running.loop
+
+
+def _stop() -> None:
+    """Ends the loop with its coroutines. In a forked child it only forgets it: the thread stayed with the parent."""
+    global _running
+    old, _running = _running, None
+    if old is not None and old.pid == os.getpid():
+        old.stop()
+
+
+_default.on_end.append(_stop)
+
+
+def start(coroutine: Coroutine[Any, Any, Any], surroundings: Surroundings) -> Future[Any]:
+    """Runs a coroutine on the event loop; the future of its result."""
+    result: Future[Any] = Future()
+
+    def finish(done: concurrent.futures.Future[Any]) -> None:
+        try:
+            value = done.result()
+        except concurrent.futures.CancelledError:
+            result.set_exception(Error("the coroutine was cancelled", "Cancelled"))
+        except Exception as error:
+            result.set_exception(error)
+        except BaseException as error:  # an exit ends its own loop only
+            result.set_exception(Error(f"the coroutine ended with {error!r}", "Remote"))
+        else:
+            result.set_result(value)
+
+    def schedule() -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, _the_loop()).add_done_callback(finish)
+
+    context = contextvars.Context()
+    context.run(_surroundings.set, surroundings)
+    context.run(schedule)
+    return result
