@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "gradwire/call.h"
@@ -43,6 +45,9 @@ class Interceptor {
  public:
   virtual ~Interceptor() = default;
 
+  // Whether it reads this extension field, one whose tag has the bit kRequired.
+  virtual bool Reads(uint16_t /*tag*/) const { return false; }
+
   // Caller's thread, no lock: may add extension fields and replace tensors of the arguments.
   virtual void OnSend(OutgoingCall&) {}
 
@@ -70,5 +75,11 @@ class Interceptor {
   // The call ended without a reply (C1): timed out, lost, stopped.
   virtual void OnNoReply(const Failure&, CallState&) {}
 };
+
+using Interceptors = std::vector<std::shared_ptr<Interceptor>>;
+
+// Throws Error(kInvalid) for a required field that none of them reads; `what` it came with stands in the text.
+void CheckRequired(const Interceptors& interceptors, const std::vector<wire::Extension>& extensions,
+                   const std::string& what);
 
 }  // namespace gradwire::rpc

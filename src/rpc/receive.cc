@@ -72,6 +72,7 @@ Outcome Rpc::Impl::Open(PendingCall& pending) {
     }
     wire::CheckArrived(pending.reply.value);
     const auto& all = options_.interceptors;
+    CheckRequired(all, pending.reply.extensions, "the reply to '" + pending.function + "'");
     for (auto it = all.rbegin(); it != all.rend(); ++it) (*it)->OnReplyReceived(pending.reply, pending.state);
   } catch (const Error& error) {
     return error.failure();

@@ -48,7 +48,7 @@ class Rpc::Impl final : public SessionHost,
   Clock& clock() override { return *options_.clock; }
 
   // ServedCallHost
-  const std::vector<std::shared_ptr<Interceptor>>& interceptors() const override { return options_.interceptors; }
+  const Interceptors& interceptors() const override { return options_.interceptors; }
   void SendReply(const std::shared_ptr<Session>& session, wire::Reply reply) override;
   void Post(Task task) override { options_.executor->Post(std::move(task)); }
   void OnServed(bool internal) override;

@@ -85,6 +85,7 @@ void ServedCallImpl::Run() {
       throw Error(ErrorCode::kUnknownFunction,
                   "worker '" + host_->self().name + "' has no function named '" + request_.function + "'");
     }
+    CheckRequired(host_->interceptors(), request_.extensions, "the call of '" + request_.function + "'");
     wire::CheckArrived(request_.args);
     const std::shared_ptr<void> surroundings = Enter();
     entry_->handler(shared_from_this());

@@ -18,7 +18,7 @@ namespace gradwire::rpc {
 class ServedCallHost {
  public:
   virtual ~ServedCallHost() = default;
-  virtual const std::vector<std::shared_ptr<Interceptor>>& interceptors() const = 0;
+  virtual const Interceptors& interceptors() const = 0;
   virtual const Peer& self() const = 0;
   virtual void SendReply(const std::shared_ptr<Session>& session, wire::Reply reply) = 0;
   virtual void Post(Task task) = 0;

@@ -48,6 +48,30 @@ def both(scripts, text, store):
     return [ended(process) for process in processes]
 
 
+def until(condition):
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def switches(process):
+    """How often the main thread has slept and been woken, and whether it sleeps."""
+    status = Path(f"/proc/{process.pid}/task/{process.pid}/status").read_text().splitlines()
+    return [line for line in status if line.startswith(("State", "voluntary", "nonvoluntary"))]
+
+
+def until_asleep(process):
+    """Until the main thread sleeps, and was not woken between two looks: it waits for something."""
+    seen = [None]
+
+    def is_asleep():
+        before, seen[0] = seen[0], switches(process)
+        return "sleeping" in seen[0][0] and seen[0] == before
+
+    until(is_asleep)
+
+
 def test_importing_starts_no_thread(scripts):
     code, _, err = scripts.run(
         """
@@ -257,7 +281,7 @@ def test_an_interrupt_ends_a_wait(scripts, tmp_path, wait):
     """
     processes = [scripts.start(START + text, rank, 2, tmp_path / "store") for rank in range(2)]
     assert processes[0].stdout.readline() == "waiting\n"
-    time.sleep(0.3)  # so that it waits inside, not before; either way it must end
+    until_asleep(processes[0])
     begin = time.monotonic()
     processes[0].send_signal(signal.SIGINT)
     assert processes[0].stdout.readline() == "interrupted\n"
@@ -276,7 +300,8 @@ def test_an_interrupt_ends_init(scripts, tmp_path):
     """
     process = scripts.start(START + text, 0, 2, tmp_path / "store")
     assert process.stdout.readline() == "waiting\n"
-    time.sleep(0.3)
+    store = tmp_path / "store"
+    until(lambda: store.exists() and b"worker/0" in store.read_bytes())  # from then on it waits for the other
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n"
     assert ended(process)[0] == 0

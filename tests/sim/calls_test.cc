@@ -133,6 +133,45 @@ TEST(C5, ANestedFailureIsTheFunctionsOwnError) {
   EXPECT_EQ(outcome.failure().code, ErrorCode::kRemote) << "this very call has not timed out";
 }
 
+// Adds one field to requests or to replies.
+class Adds : public rpc::Interceptor {
+ public:
+  bool Reads(uint16_t tag) const override { return tag == known; }
+  void OnSend(rpc::OutgoingCall& call) override {
+    if (!to_replies) call.request.extensions.push_back({.tag = tag, .bytes = "x"});
+  }
+  void OnReply(rpc::ServedCall&, wire::Reply& reply) override {
+    if (to_replies) reply.extensions.push_back({.tag = tag, .bytes = "x"});
+  }
+
+  uint16_t tag = 9;
+  uint16_t known = 0;
+  bool to_replies = false;
+};
+
+TEST(Calls, AnUnknownRequiredExtensionIsRefusedAndAnOptionalOneIsNot) {
+  const auto adds = std::make_shared<Adds>();
+  Cluster cluster(1, 2, nullptr, {adds});
+  int runs = 0;
+  cluster[1].functions->Add("count", [&](int64_t) -> int64_t { return ++runs; });
+  EXPECT_EQ(cluster.Call<int64_t>(0, 1, "count", int64_t{0}), 1) << "optional";
+  adds->tag = 9 | wire::Extension::kRequired;
+  Outcome refused = cluster.CallOutcome(0, 1, "count", EncodeValue(Args(1)));
+  EXPECT_EQ(refused.failure().code, ErrorCode::kInvalid);
+  EXPECT_NE(refused.failure().text.find("'count'"), std::string::npos) << refused.failure().text;
+  EXPECT_NE(refused.failure().text.find("32777"), std::string::npos) << refused.failure().text;
+  EXPECT_EQ(refused.failure().worker, "worker1");
+  EXPECT_EQ(runs, 1);
+  auto kept = cluster.Remote(0, 1, "count", EncodeValue(Args(1)));
+  cluster.scheduler().RunReady();
+  EXPECT_EQ(runs, 1);
+  adds->to_replies = true;
+  EXPECT_EQ(cluster.CallOutcome(0, 1, "count", EncodeValue(Args(1))).failure().code, ErrorCode::kInvalid);
+  EXPECT_EQ(runs, 2);
+  adds->known = adds->tag;
+  EXPECT_EQ(cluster.Call<int64_t>(0, 1, "count", int64_t{0}), 3);
+}
+
 TEST(O4, WhenASessionEndsItsCallsFailAndSayThatTheyMayHaveRun) {
   for (int seed = 0; seed < kSeeds; ++seed) {
     Cluster cluster(seed, 3);

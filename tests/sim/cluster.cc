@@ -2,7 +2,7 @@
 
 namespace gradwire::sim {
 
-Cluster::Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults)
+Cluster::Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults, const rpc::Interceptors& more)
     : scheduler_(std::make_shared<SimScheduler>(seed)) {
   std::vector<rpc::Member> members;
   for (int rank = 0; rank < workers; ++rank) {
@@ -24,6 +24,7 @@ Cluster::Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults)
     options.functions = node->functions;
     options.internal_functions = internal;
     options.interceptors = {node->autograd->interceptor(), node->references->interceptor()};
+    options.interceptors.insert(options.interceptors.end(), more.begin(), more.end());
     options.on_peer_ended = [autograd = node->autograd.get()](const rpc::Peer& peer, const Failure& why) {
       autograd->OnPeerEnded(peer, why);
     };

@@ -15,7 +15,8 @@ namespace gradwire::sim {
 
 class Cluster {
  public:
-  Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults = nullptr);  // the same for all
+  // The faults and the interceptors are the same for all.
+  Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults = nullptr, const rpc::Interceptors& more = {});
   ~Cluster();
 
   struct Node {
