@@ -24,6 +24,9 @@ class Store {
 
   // Sets `desired` when the value equals `expected` ("" for an absent key); the value that stands there afterwards.
   virtual std::string CompareSet(const std::string& key, const std::string& expected, const std::string& desired) = 0;
+
+  // The machine that serves it, by which the workers can find the interfaces that lead to each other; "": not one.
+  virtual std::string Host() const { return ""; }
 };
 
 }  // namespace gradwire

@@ -41,6 +41,10 @@ struct WorkerOptions {
   std::string init_method = "env://";
   std::shared_ptr<Store> store;
 
+  // The interface that other workers reach this one by: a numeric address or a name of this host. When empty, what the
+  // environment variable GRADWIRE_HOST says, or else the interface that leads to the machine that serves the store.
+  std::string host;
+
   std::chrono::milliseconds rpc_timeout{60'000};  // default of calls; 0: none
   std::chrono::milliseconds init_timeout{-1};     // negative: the larger of rpc_timeout and 5 s; 0: none
   size_t num_worker_threads = 16;                 // handlers that run at one time, waiting ones not counted (C3)

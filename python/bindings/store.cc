@@ -26,6 +26,8 @@ class PatientStore final : public Store {
     return store_->CompareSet(key, expected, desired);
   }
 
+  std::string Host() const override { return store_->Host(); }
+
   std::optional<std::string> Get(const std::string& key, milliseconds limit) override {
     const auto end = steady_clock::now() + limit;
     for (;;) {

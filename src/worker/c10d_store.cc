@@ -1,6 +1,7 @@
 #include "gradwire/c10d_store.h"
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <cstdlib>
@@ -48,6 +49,13 @@ class C10dStore final : public Store {
     std::string value;
     Guard("compareSet", key, [&] { value = Text(store_->compareSet(key, Bytes(expected), Bytes(desired))); });
     return value;
+  }
+
+  std::string Host() const override {
+    c10::intrusive_ptr<c10d::Store> store = store_;
+    if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) store = prefixed->getUnderlyingNonPrefixStore();
+    const auto* tcp = dynamic_cast<c10d::TCPStore*>(store.get());
+    return tcp ? tcp->getHost() : "";
   }
 
  private:

@@ -17,6 +17,7 @@
 #include "rref/references.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/tcp/tcp_transport.h"
+#include "worker/listen_host.h"
 #include "worker/parts.h"
 #include "worker/quiesce.h"
 #include "worker/rendezvous.h"
@@ -65,7 +66,8 @@ struct RealParts : WorkerParts {
     executor = std::make_shared<ThreadPool>(ThreadPool::Options{.max_running = options.num_worker_threads,
                                                                 .thread_start = options.thread_start,
                                                                 .thread_stop = options.thread_stop});
-    transports = {std::make_shared<transport::TcpTransport>(*real_loop, transport::TcpOptions{}),
+    transports = {std::make_shared<transport::TcpTransport>(
+                      *real_loop, transport::TcpOptions{.bind_host = ListenHost(options.host, *options.store)}),
                   std::make_shared<transport::InprocTransport>(own_network, executor)};
   }
   ~RealParts() {

@@ -342,6 +342,44 @@ def test_a_forked_child_has_no_worker(alone):
     assert rpc.rpc_sync("me", max, args=(1, 2)) == 2
 
 
+def own_address():
+    """One by which other machines reach this one, if it has any."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect(("198.51.100.1", 9))  # sends nothing
+        except OSError:
+            return None
+        return s.getsockname()[0]
+
+
+# A worker listens where the others can reach it: the interface that leads to the store, or the one that is named.
+@pytest.mark.parametrize("how", ["store", "variable"])
+def test_the_interface_that_a_worker_listens_on(scripts, monkeypatch, how):
+    where = own_address() if how == "store" else "127.0.0.2"
+    if where is None:
+        pytest.skip("this machine has a loopback interface only")
+    if how == "variable":
+        monkeypatch.setenv("GRADWIRE_HOST", where)
+    text = """
+    init()
+    assert rpc.rpc_sync(1 - rank, name) == f"worker{1 - rank}"
+    listening = [line.split()[1:4] for line in open("/proc/self/net/tcp").read().splitlines()[1:]]
+    print([":".join(local.split(":")[:1]) for local, _, state in listening if state == "0A"])
+    rpc.shutdown()
+    """
+    store = f"tcp://{where if how == 'store' else '127.0.0.1'}:{free_port()}"
+    for code, out, err in both(scripts, text, store):
+        assert code == 0, err
+        assert f"{int.from_bytes(socket.inet_aton(where), 'little'):08X}" in out
+
+
+def test_an_interface_that_is_not_there(monkeypatch, tmp_path):
+    for host, text in (("203.0.113.7", "203.0.113.7"), ("no.such.host.invalid", "host 'no.such.host.invalid'")):
+        monkeypatch.setenv("GRADWIRE_HOST", host)
+        with pytest.raises(Error, match=text):
+            rpc.init_rpc("me", rank=0, world_size=1, rpc_backend_options=options(tmp_path / "store"))
+
+
 def listening_ports():
     """Of this process: (port) of each listening TCP socket."""
     inodes = set()

@@ -9,13 +9,15 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "gradwire/error.h"
 
 namespace gradwire::transport {
 namespace {
 
-TcpAddress Lookup(const std::string& host, uint16_t port, int flags) {
+// One or more.
+std::vector<TcpAddress> LookupAll(const std::string& host, uint16_t port, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
@@ -23,11 +25,15 @@ TcpAddress Lookup(const std::string& host, uint16_t port, int flags) {
   const int failed = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (failed) throw Error(ErrorCode::kInvalid, "host '" + host + "': " + gai_strerror(failed));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
-  TcpAddress address;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
-  address.size = found->ai_addrlen;
-  return address;
+  std::vector<TcpAddress> addresses;
+  for (; found; found = found->ai_next) {
+    std::memcpy(&addresses.emplace_back().storage, found->ai_addr, found->ai_addrlen);
+    addresses.back().size = found->ai_addrlen;
+  }
+  return addresses;
 }
+
+TcpAddress Lookup(const std::string& host, uint16_t port, int flags) { return LookupAll(host, port, flags).front(); }
 
 bool IsAnyInterface(const TcpAddress& address) {
   if (address.storage.ss_family == AF_INET6) {
@@ -94,16 +100,16 @@ std::string TcpAddress::HostAndPort() const {
 
 std::string InterfaceToward(const std::string& host) {
   constexpr uint16_t kDiscardPort = 9;  // any: connecting a datagram socket only looks for the route
-  const TcpAddress there = Lookup(host, kDiscardPort, 0);
-  const int fd = socket(there.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0 || connect(fd, there.get(), there.size) != 0) {
-    const std::string why = std::strerror(errno);
+  std::string why;
+  for (const TcpAddress& there : LookupAll(host, kDiscardPort, 0)) {
+    const int fd = socket(there.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const bool found = fd >= 0 && connect(fd, there.get(), there.size) == 0;
+    if (!found) why = std::strerror(errno);
+    const std::string interface = found ? NumericHost(TcpAddress::Local(fd)) : "";
     if (fd >= 0) close(fd);
-    throw Error(ErrorCode::kUnreachable, "no interface leads to '" + host + "': " + why);
+    if (found) return interface;
   }
-  const std::string interface = NumericHost(TcpAddress::Local(fd));
-  close(fd);
-  return interface;
+  throw Error(ErrorCode::kUnreachable, "no interface leads to '" + host + "': " + why);
 }
 
 }  // namespace gradwire::transport

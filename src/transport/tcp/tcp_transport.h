@@ -12,7 +12,7 @@
 namespace gradwire::transport {
 
 struct TcpOptions {
-  // The interface that others reach this process by: a numeric address or a name of this host. See InterfaceToward().
+  // The interface that others reach this process by: a numeric address or a name of this host.
   std::string bind_host = "127.0.0.1";
   uint16_t port = 0;  // 0: a free one
 };
