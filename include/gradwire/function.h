@@ -76,6 +76,9 @@ class GRADWIRE_API Functions {
   // Serves every name that starts with `prefix` and has no handler of its own ("aten." for operators).
   void AddFamily(const std::string& prefix, Handler handler, FunctionOptions options = {});
 
+  // Takes away what AddHandler() or Add() registered; calls under way go on. False when there is none.
+  bool Remove(const std::string& name);
+
   struct Entry;
   // nullptr when there is none. For the dispatcher.
   std::shared_ptr<Entry> Find(const std::string& name) const;

@@ -7,6 +7,7 @@
 
 #include "python_handler.h"
 #include "python_worker.h"
+#include "registered_function.h"
 
 namespace gradwire::python {
 namespace {
@@ -60,6 +61,8 @@ void BindWorker(py::module_& module) {
   BindWorkerInfo(module);
   module.attr("UNSET_TIMEOUT") = kUnsetTimeout;
   module.def("load_functions", LoadFunctions, py::arg("path"));
+  module.def("register_function", RegisterFunction, py::arg("name"), py::arg("function"));
+  module.def("unregister_function", UnregisterFunction, py::arg("name"));
   py::class_<PythonWorker, std::shared_ptr<PythonWorker>>(module, "Worker")
       .def(py::init<const std::string&, int, int, py::handle, double, double, size_t, std::string,
                     const std::vector<FaultTuple>&>(),

@@ -11,6 +11,7 @@
 #include "later_answer.h"
 #include "local_value.h"
 #include "python_errors.h"
+#include "registered_function.h"
 #include "value_encoder.h"
 
 namespace gradwire::python {
@@ -29,8 +30,9 @@ struct Returned {
 
 // The interpreter may end while a function runs. Python then ends the thread where it next asks for the lock, by
 // unwinding these frames without it: nothing here may own a Python object, or give the lock back, by a destructor.
-Returned CallFunction(const Payload& args) {
-  DecodedCall call = DecodeCall(args);
+Returned CallFunction(IncomingCall& incoming) {
+  const bool by_own_name = incoming.function() == kPythonFunction;
+  DecodedCall call = by_own_name ? DecodeCall(incoming.args()) : DecodeRegisteredCall(incoming);
   PyObject* const function = call.function.release().ptr();
   PyObject* const positional = call.args.release().ptr();
   PyObject* const named = call.kwargs.release().ptr();
@@ -44,7 +46,8 @@ Returned CallFunction(const Payload& args) {
 }
 
 Payload EncodeResult(IncomingCall& call, py::object result) {
-  return call.keeps_result() ? KeepLocal(std::move(result)) : EncodePython(result);
+  if (call.keeps_result()) return KeepLocal(std::move(result));
+  return call.function() == kPythonFunction ? EncodePython(result) : EncodeRegisteredResult(call, result);
 }
 
 // Runs `make` under the lock. Nothing of Python's is left when it returns but what the answer holds.
@@ -101,17 +104,17 @@ Gate& TheGate() {
 // On a pool thread, without the lock.
 void Run(const std::shared_ptr<IncomingCall>& call) {
   Send(*call, UnderLock([&]() -> std::optional<Payload> {
-         Returned returned = CallFunction(call->args());
-         if (AnswerLater(call, returned.value, returned.asynchronous)) return std::nullopt;
-         return EncodeResult(*call, std::move(returned.value));
-       }));
-}
-
-void Handle(const std::shared_ptr<IncomingCall>& call) {
-  if (!TheGate().Keep(call)) Run(call);
+    Returned returned = CallFunction(*call);
+    if (AnswerLater(call, returned.value, returned.asynchronous)) return std::nullopt;
+    return EncodeResult(*call, std::move(returned.value));
+  }));
 }
 
 }  // namespace
+
+void HandlePythonCall(const std::shared_ptr<IncomingCall>& call) {
+  if (!TheGate().Keep(call)) Run(call);
+}
 
 void AnswerWith(const std::shared_ptr<IncomingCall>& call, const std::function<py::object()>& value) {
   Send(*call, UnderLock([&] { return EncodeResult(*call, value()); }));
@@ -147,7 +150,7 @@ const std::shared_ptr<Functions>& ServedFunctions() {
   // Never freed, as threads of a worker that did not stop in time may still use it.
   static const auto* functions = [] {
     auto table = std::make_shared<Functions>();
-    table->AddHandler(kPythonFunction, Handle);
+    table->AddHandler(kPythonFunction, HandlePythonCall);
     return new std::shared_ptr<Functions>(std::move(table));
   }();
   return *functions;

@@ -18,6 +18,9 @@ void AnswerWith(const std::shared_ptr<IncomingCall>& call, const std::function<p
 // What the workers of this process serve: the Python handler and what load_functions() has added. With the lock.
 const std::shared_ptr<Functions>& ServedFunctions();
 
+// Runs the Python function of a call, of kPythonFunction or of a registered name, and answers. On a pool thread.
+void HandlePythonCall(const std::shared_ptr<IncomingCall>& call);
+
 // Calls may come in as soon as others know this worker, which is before init_rpc has returned and functions find the
 // worker. HoldCalls() keeps them until ServeCalls(); then they run on the pool.
 void HoldCalls();

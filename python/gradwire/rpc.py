@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch._C._distributed_c10d import Store
 from torch.distributed import DistNetworkError, DistStoreError
 from torch.distributed.rendezvous import rendezvous
 
@@ -44,19 +44,18 @@ __all__ = [
     "is_available",
     "load_functions",
     "register_backend",
+    "register_function",
     "remote",
     "rpc_async",
     "rpc_sync",
     "shutdown",
+    "unregister_function",
 ]
 
 UNSET_RPC_TIMEOUT: float = _C.UNSET_TIMEOUT
 
 To: TypeAlias = str | int | WorkerInfo
 Function: TypeAlias = Callable[..., Any] | str
-
-
-_init_count = 0
 
 
 def __getattr__(name: str) -> Any:
@@ -72,16 +71,12 @@ def is_available() -> bool:
 
 def open_store(init_method: str, rank: int, world_size: int | None, limit_s: float) -> tuple[Store, int, int]:
     """The store that the workers meet in, and this worker's place in the group."""
-    # Named so that a store that is used again, by a later init or by others, is a new one.
-    global _init_count
-    _init_count += 1
     limit = timedelta(seconds=limit_s) if limit_s > 0 else timedelta(days=365)
     try:
-        found = next(rendezvous(init_method, rank, -1 if world_size is None else world_size, timeout=limit))
+        store, rank, size = next(rendezvous(init_method, rank, -1 if world_size is None else world_size, timeout=limit))
     except (DistNetworkError, DistStoreError) as error:
         raise Error(f"no store to meet at {init_method} within {limit_s:g} s: {error}", "Unreachable") from error
-    store, found_rank, found_size = found
-    return PrefixStore(f"rpc_prefix_{_init_count}", store), found_rank, found_size
+    return store, rank, size  # the store as it is: the core keeps to its own keys, where C++ workers look for them
 
 
 def init_rpc(
@@ -159,6 +154,20 @@ def load_functions(path: str) -> None:
     It exports `extern "C" void gradwire_register(gradwire::Functions&)`, which adds them. Before init_rpc or after.
     """
     _C.load_functions(path)
+
+
+def register_function(name: str, function: Callable[..., Any]) -> None:
+    """Lets other workers, C++ ones too, call `function` as `name`. Before init_rpc or after.
+
+    Its arguments and result are plain values: None, bool, int, float, complex, str, bytes, tensors, RRefs, and tuples,
+    lists and dicts of them. Raises Error for a name that is taken.
+    """
+    _C.register_function(name, function)
+
+
+def unregister_function(name: str) -> None:
+    """Takes a registered function away again; calls under way go on."""
+    _C.unregister_function(name)
 
 
 def rpc_sync(

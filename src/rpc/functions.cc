@@ -34,6 +34,11 @@ void Functions::AddHandler(const std::string& name, Handler handler, FunctionOpt
   }
 }
 
+bool Functions::Remove(const std::string& name) {
+  std::unique_lock lock(state_->mutex);
+  return state_->entries.erase(name) > 0;
+}
+
 void Functions::AddFamily(const std::string& prefix, Handler handler, FunctionOptions options) {
   std::unique_lock lock(state_->mutex);
   if (!state_->families.emplace(prefix, State::Family{std::move(handler), options}).second) {

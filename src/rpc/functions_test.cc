@@ -17,6 +17,17 @@ TEST(Functions, FindsWhatWasAddedAndNothingElse) {
   EXPECT_EQ(functions.Find("b"), nullptr);
 }
 
+TEST(Functions, ForgetsWhatWasRemoved) {
+  Functions functions;
+  functions.AddHandler("a", Ignore);
+  const auto under_way = functions.Find("a");
+  EXPECT_TRUE(functions.Remove("a"));
+  EXPECT_EQ(functions.Find("a"), nullptr);
+  EXPECT_TRUE(under_way->handler);
+  EXPECT_FALSE(functions.Remove("a"));
+  functions.AddHandler("a", Ignore);
+}
+
 TEST(Functions, RefusesANameThatIsTaken) {
   Functions functions;
   functions.Add("square", [](double x) { return x * x; });

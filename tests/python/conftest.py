@@ -28,7 +28,8 @@ def _run_rank(connection, body, rank, world_size, store, given):
         rpc.init_rpc(f"worker{rank}", rank=rank, world_size=world_size, rpc_backend_options=options(store, **given))
         if rank == 0:
             body()
-        rpc.shutdown()
+        if rpc._default.worker is not None:
+            rpc.shutdown()
         connection.send(None)
     except BaseException:
         connection.send(traceback.format_exc())
