@@ -25,6 +25,13 @@ def _resident_kib() -> int:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
+def _table_sizes():
+    """Of this worker, but for the call that asks."""
+    counts = rpc._default.worker.counts()
+    counts.pop("serving_calls")
+    return counts
+
+
 def _call_everybody(rank, store, reports):
     torch.set_num_threads(1)
     begin = time.monotonic()
@@ -64,7 +71,7 @@ MEMORY_PROGRAM = """
     import gc, json, sys, torch
     from gradwire import rpc
     sys.path.insert(0, sys.argv[4])
-    from test_scale import CALLS, _resident_kib
+    from test_scale import CALLS, _resident_kib, _table_sizes
 
     rank, store, kind = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     torch.set_num_threads(1)
@@ -88,19 +95,23 @@ MEMORY_PROGRAM = """
             if done == CALLS // 500:
                 early = sizes()
             step()
-        print(json.dumps([early, sizes()]))
+        late = sizes()
+        # What was dropped before this call has been counted before it (O1).
+        tables = [rpc.rpc_sync("w1", _table_sizes), _table_sizes()]
+        print(json.dumps([early, late, tables]))
     rpc.shutdown()
 """
 
 
 @pytest.mark.parametrize("kind", ["calls", "references"])
 def test_memory_does_not_grow(scripts, tmp_path, kind):
-    """Both sides' resident memory after all calls is within 5 % of that after a fifth of them."""
+    """Both sides' memory after all calls is within 5 % of that after a fifth of them, and their tables are empty."""
     folder = os.path.dirname(__file__)
     ranks = [scripts.start(MEMORY_PROGRAM, rank, tmp_path / "store", kind, folder) for rank in range(2)]
     outputs = [process.communicate(timeout=240) for process in ranks]
     assert [process.returncode for process in ranks] == [0, 0], outputs
-    early, late = json.loads(outputs[0][0])
+    early, late, tables = json.loads(outputs[0][0])
     print(f"{kind}: resident KiB {early} after a fifth, {late} at the end")
     for before, after in zip(early, late, strict=True):
         assert after < before * 1.05
+    assert [name for counts in tables for name, count in counts.items() if count != 0] == []
