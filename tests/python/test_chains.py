@@ -58,7 +58,8 @@ def test_a_timeout_races_its_reply(group):
                 try:
                     assert future.wait() == number
                 except rpc.Error as error:
-                    assert error.code == "TimedOut"
+                    if error.code != "TimedOut":
+                        raise
                     late += 1
         print(f"{late} of 10,000 were late")
         assert late < 10_000
