@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "future_completion.h"
+#include "gradwire/ivalue.h"
 #include "python_errors.h"
 #include "python_worker.h"
 #include "value_decoder.h"
@@ -30,6 +31,14 @@ void Succeed(const IValueFuture& future, c10::IValue value) {
     future->markCompleted(std::move(value));
   } catch (const c10::Error&) {
     if (!future->completed()) throw;
+  }
+}
+
+void CompleteTyped(const IValueFuture& future, Outcome outcome, const c10::Type& type) {
+  try {
+    Succeed(future, DecodeIValue(outcome.value(), type));
+  } catch (const Error& error) {
+    Fail(future, std::make_exception_ptr(error));
   }
 }
 
@@ -144,7 +153,10 @@ void Wait(py::handle future, const PythonWorker* worker) {
 
 }  // namespace
 
-Completion CompletionOf(py::handle future) {
+Completion CompletionOf(py::handle future, c10::TypePtr result) {
+  if (result) {
+    return [target = FutureOf(future), result](Outcome outcome) { CompleteTyped(target, std::move(outcome), *result); };
+  }
   return [target = FutureOf(future)](Outcome outcome) { Complete(target, std::move(outcome)); };
 }
 

@@ -27,6 +27,7 @@ PYBIND11_MODULE(_C, module) {
   python::BindReference(module);
   python::BindFuture(module);
   python::BindLaterAnswers(module);
+  python::BindScript(module);
   python::BindAutograd(module);
   python::BindOptions(module);
   module.def("average_lock_wait_us", [] { return python::AverageLockWait().count(); });

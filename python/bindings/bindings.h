@@ -10,6 +10,7 @@ void BindFuture(py::module_& module);
 void BindLaterAnswers(py::module_& module);
 void BindOptions(py::module_& module);
 void BindReference(py::module_& module);
+void BindScript(py::module_& module);
 void BindWorker(py::module_& module);
 
 }  // namespace gradwire::python

@@ -4,6 +4,7 @@
 
 #include "function_name.h"
 #include "operator_call.h"
+#include "script_call.h"
 #include "value_decoder.h"
 #include "value_encoder.h"
 
@@ -84,8 +85,9 @@ EncodedCall EncodeCall(py::handle function, py::handle args, py::handle kwargs) 
   const py::dict named = KeywordArguments(kwargs);
   if (PyUnicode_Check(function.ptr())) return EncodeRegistered(py::cast<std::string>(function), positional, named);
   if (auto call = EncodeOperator(function.ptr(), positional, named)) {
-    return {std::move(call->function), std::move(call->args)};
+    return {std::move(call->function), std::move(call->args), std::move(call->result)};
   }
+  if (auto call = EncodeScript(function, positional, named)) return std::move(*call);
   if (!PyCallable_Check(function.ptr())) {
     throw py::type_error("cannot call " + std::string(py::repr(function)) +
                          " on another worker: it is neither callable nor the name of a registered function");

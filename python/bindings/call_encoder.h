@@ -1,6 +1,8 @@
 // A Python call as a function of its callee and encoded arguments.
 #pragma once
 
+#include <ATen/core/jit_type_base.h>
+
 #include <string>
 
 #include "gil.h"
@@ -18,10 +20,12 @@ inline constexpr const char* kPythonFunction = "py.call";
 struct EncodedCall {
   std::string function;
   Payload args;
+  c10::TypePtr result = {};  // of operators and script functions: what their schema says
+  bool is_script = false;
 };
 
-// `function` is a builtin operator, the name of a registered function, or any callable; `args` a tuple, a list or None,
-// `kwargs` a dict or None. Raises at once for what cannot be sent. With the lock.
+// `function` is a builtin operator, a script function, the name of a registered function, or any callable; `args` a
+// tuple, a list or None, `kwargs` a dict or None. Raises at once for what cannot be sent. With the lock.
 EncodedCall EncodeCall(py::handle function, py::handle args, py::handle kwargs);
 
 // The call that a payload holds, on its callee. With the lock.

@@ -1,13 +1,16 @@
 // The end of a call as the end of a Python future.
 #pragma once
 
+#include <ATen/core/jit_type_base.h>
+
 #include "gil.h"
 #include "gradwire/call.h"
 
 namespace gradwire::python {
 
-// Completes `future` (a torch.futures.Future) with the outcome's value or error. With the lock; what it returns may run
+// Completes `future` (a torch.futures.Future) with the outcome's value or error. With a `result` type the future holds
+// libtorch's own value, which scripts can use, else an object of Python. With the lock; what it returns may run
 // on any thread without it.
-Completion CompletionOf(py::handle future);
+Completion CompletionOf(py::handle future, c10::TypePtr result = {});
 
 }  // namespace gradwire::python

@@ -26,13 +26,12 @@ void AnswerWhenDone(const std::shared_ptr<IncomingCall>& call, const py::object&
   auto answer = [call, weak = std::weak_ptr<Wrapper>(wrapper)](c10::ivalue::Future& done) {
     auto complete = weak.lock();
     if (!complete) {
-      complete = std::make_shared<Wrapper>(
-          c10::intrusive_ptr<c10::ivalue::Future>::unsafe_reclaim_from_nonowning(&done));
+      complete =
+          std::make_shared<Wrapper>(c10::intrusive_ptr<c10::ivalue::Future>::unsafe_reclaim_from_nonowning(&done));
     }
     // Whoever completes a future may hold locks of the program.
-    call->Post([call, complete = std::move(complete)] {
-      AnswerWith(call, [&] { return Parts().future_value(complete); });
-    });
+    call->Post(
+        [call, complete = std::move(complete)] { AnswerWith(call, [&] { return Parts().future_value(complete); }); });
   };
   const auto inner = wrapper->fut;
   const py::gil_scoped_release unlocked;
@@ -54,10 +53,10 @@ class Surroundings {
 
 }  // namespace
 
-bool IsAsynchronous(PyObject* function) {
+PyObject* AsynchronousFunction(PyObject* function) {
   static PyObject* const mark = PyUnicode_InternFromString("_async_execution");
   PyObject* const attributes = Attributes(function);
-  return attributes && PyDict_GetItemWithError(attributes, mark);
+  return attributes ? PyDict_GetItemWithError(attributes, mark) : nullptr;
 }
 
 bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& result, bool asynchronous) {

@@ -8,11 +8,12 @@
 
 namespace gradwire::python {
 
-// Whether `function` was marked by functions.async_execution. With the lock.
-bool IsAsynchronous(PyObject* function);
+// The function that functions.async_execution has marked by wrapping it in `function`, borrowed; nullptr if it is not
+// marked. With the lock.
+PyObject* AsynchronousFunction(PyObject* function);
 
 // Takes over the answer to `call` when `result`, what its function has returned, is not its value yet: the future of a
-// function that IsAsynchronous() (an exception of Python for anything else), or a coroutine, which runs on the event
+// function that marked (an exception of Python for anything else), or a coroutine, which runs on the event
 // loop. Otherwise false. With the lock.
 bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& result, bool asynchronous);
 

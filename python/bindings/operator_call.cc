@@ -21,6 +21,7 @@ namespace jit = torch::jit;
 struct Overload {
   std::shared_ptr<jit::Operator> op;
   std::string function;
+  c10::TypePtr result;
 };
 
 // What is known of one builtin function.
@@ -84,10 +85,18 @@ Builtin* FindBuiltin(PyObject* function) {
 }
 
 OperatorCall Encode(const Overload& overload, const jit::Stack& stack) {
-  return {overload.function, EncodeOperatorArguments(stack)};
+  return {overload.function, EncodeOperatorArguments(stack), overload.result};
 }
 
 }  // namespace
+
+c10::TypePtr ResultType(const c10::FunctionSchema& schema) {
+  if (schema.returns().empty()) return c10::NoneType::get();
+  if (schema.returns().size() == 1) return schema.returns()[0].real_type();
+  std::vector<c10::TypePtr> types;
+  for (const c10::Argument& returned : schema.returns()) types.push_back(returned.real_type());
+  return c10::TupleType::create(std::move(types));
+}
 
 std::optional<OperatorCall> EncodeOperator(PyObject* function, const py::tuple& args, const py::dict& kwargs) {
   if (!PyCFunction_CheckExact(function)) return std::nullopt;
@@ -107,7 +116,7 @@ std::optional<OperatorCall> EncodeOperator(PyObject* function, const py::tuple& 
   }
   auto [op, stack] = jit::getOpWithStack(builtin->all, py_args, py_kwargs);
   const c10::OperatorName& name = op->schema().operator_name();
-  Overload overload{op, OperatorFunction(name.name, name.overload_name)};
+  Overload overload{op, OperatorFunction(name.name, name.overload_name), ResultType(op->schema())};
   OperatorCall call = Encode(overload, stack);
   if (builtin->by_types.size() < Builtin::kMostPatterns && !HasContainer(types)) {
     for (PyObject* type : types) Py_INCREF(type);

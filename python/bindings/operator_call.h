@@ -1,18 +1,28 @@
 // Builtin operators such as torch.add: which overload a call means, and its arguments.
 #pragma once
 
+#include <ATen/core/jit_type_base.h>
+
 #include <optional>
 #include <string>
 
 #include "gil.h"
 #include "gradwire/payload.h"
 
+namespace c10 {
+struct FunctionSchema;
+}
+
 namespace gradwire::python {
 
 struct OperatorCall {
   std::string function;  // "aten.add.Tensor"
   Payload args;
+  c10::TypePtr result;
 };
+
+// What a call of this schema returns: the one value, or a tuple of several.
+c10::TypePtr ResultType(const c10::FunctionSchema& schema);
 
 // Nothing when `function` is no builtin operator of torch. Raises when no overload takes these arguments, and for what
 // cannot travel. With the lock.

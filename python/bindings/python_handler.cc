@@ -12,6 +12,7 @@
 #include "local_value.h"
 #include "python_errors.h"
 #include "registered_function.h"
+#include "script_call.h"
 #include "value_encoder.h"
 
 namespace gradwire::python {
@@ -36,7 +37,7 @@ Returned CallFunction(IncomingCall& incoming) {
   PyObject* const function = call.function.release().ptr();
   PyObject* const positional = call.args.release().ptr();
   PyObject* const named = call.kwargs.release().ptr();
-  const bool asynchronous = IsAsynchronous(function);
+  const bool asynchronous = AsynchronousFunction(function) != nullptr;
   PyObject* const result = PyObject_Call(function, positional, named);
   Py_DECREF(function);
   Py_DECREF(positional);
@@ -151,6 +152,7 @@ const std::shared_ptr<Functions>& ServedFunctions() {
   static const auto* functions = [] {
     auto table = std::make_shared<Functions>();
     table->AddHandler(kPythonFunction, HandlePythonCall);
+    ServeScriptFunctions(*table);
     return new std::shared_ptr<Functions>(std::move(table));
   }();
   return *functions;

@@ -9,6 +9,7 @@
 #include "python_errors.h"
 #include "python_handler.h"
 #include "reference.h"
+#include "script_call.h"
 #include "store.h"
 #include "value_decoder.h"
 
@@ -96,7 +97,10 @@ py::object PythonWorker::CallSync(py::handle to, py::handle function, py::handle
   const WorkerInfo callee = Find(to);
   EncodedCall call = EncodeCall(function, args, kwargs);
   const CallOptions options = WithTimeout(timeout);
-  return Take(WithoutLock([&] { return worker.SendAndWait(callee, call.function, std::move(call.args), options); }));
+  Outcome outcome =
+      WithoutLock([&] { return worker.SendAndWait(callee, call.function, std::move(call.args), options); });
+  if (call.is_script && outcome.ok()) return DecodeScriptResult(outcome.value(), *call.result);
+  return Take(std::move(outcome));
 }
 
 void PythonWorker::CallAsync(py::handle future, py::handle to, py::handle function, py::handle args, py::handle kwargs,
@@ -105,7 +109,7 @@ void PythonWorker::CallAsync(py::handle future, py::handle to, py::handle functi
   const WorkerInfo callee = Find(to);
   EncodedCall call = EncodeCall(function, args, kwargs);
   const CallOptions options = WithTimeout(timeout);
-  Completion done = CompletionOf(future);
+  Completion done = CompletionOf(future, std::move(call.result));
   WithoutLock([&] { worker.Send(callee, call.function, std::move(call.args), options, std::move(done)); });
 }
 

@@ -45,6 +45,8 @@ class TransportOptions(RpcBackendOptions):
         devices: list[torch.device] = ...,
     ) -> None: ...
 
+def add_script_module(name: str, module: torch.jit.ScriptModule) -> None: ...
+
 class Surroundings:
     """What a call runs inside: its autograd context and its deadline. Entered and left on one thread."""
 

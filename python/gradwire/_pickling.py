@@ -42,6 +42,11 @@ def _reference(index: int) -> Reference:
     return _reading.references[index]
 
 
+def _script_module(saved: bytes | bytearray | memoryview) -> torch.jit.ScriptModule:
+    made: torch.jit.ScriptModule = torch.jit.load(io.BytesIO(saved))  # type: ignore[no-untyped-call]
+    return made
+
+
 def _as_type(cls: type[torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
     if tensor.grad_fn is None and issubclass(cls, torch.nn.Parameter):
         made: torch.Tensor = torch.Tensor._make_subclass(cls, tensor.detach(), tensor.requires_grad)
@@ -112,6 +117,10 @@ class _Pickler(pickle.Pickler):
             return _reference, (self.tables.add_reference(value),)
         if isinstance(value, torch.Tensor) and _is_plain_subclass(cls):
             return _subclass, (cls, value.as_subclass(torch.Tensor), dict(value.__dict__))
+        if isinstance(value, torch.jit.ScriptModule):
+            saved = io.BytesIO()
+            torch.jit.save(value, saved)
+            return _script_module, (pickle.PickleBuffer(saved.getbuffer()),)
         return NotImplemented
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+import torch
 from torch._C._distributed_c10d import Store
 from torch.distributed import DistNetworkError, DistStoreError
 from torch.distributed.rendezvous import rendezvous
@@ -34,6 +35,7 @@ __all__ = [
     "RpcBackendOptions",
     "TensorPipeRpcBackendOptions",
     "WorkerInfo",
+    "add_script_module",
     "backend_registered",
     "construct_rpc_backend_options",
     "get_rpc_timeout",
@@ -170,6 +172,14 @@ def unregister_function(name: str) -> None:
     _C.unregister_function(name)
 
 
+def add_script_module(name: str, module: torch.jit.ScriptModule) -> None:
+    """Lets other workers call the methods of a script module here, as the functions "script.<name>.<method>".
+
+    They run without Python, on this very module. Script functions need no such step: they are found by their own name.
+    """
+    _C.add_script_module(name, module)
+
+
 def rpc_sync(
     to: To,
     func: Function,
@@ -182,7 +192,8 @@ def rpc_sync(
     Args:
         to: name, rank or WorkerInfo of the callee.
         func: a function or class found by module and name on the callee; any other callable, which is pickled; a
-            builtin operator such as `torch.add`, which runs there without Python; or the name of a C++ function.
+            builtin operator such as `torch.add` or a script function, which run there without Python; or the name of a
+            C++ function.
         args: positional arguments. Tensors keep layout and strides; they must not change until the call is over.
         kwargs: keyword arguments.
         timeout: seconds; 0 is none. The default is that of `init_rpc`.

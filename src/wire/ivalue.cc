@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gradwire/ivalue.h"
 #include "wire/cursor.h"
 
 namespace gradwire::wire {
@@ -100,12 +101,14 @@ c10::IValue ReadDict(ValueReader& reader, const c10::TypePtr& key_type, const c1
   return dict;
 }
 
-c10::IValue ReadTuple(ValueReader& reader, c10::ArrayRef<c10::TypePtr> types) {
-  detail::ReadTupleOf(reader, types.size());
+c10::IValue ReadTuple(ValueReader& reader, const c10::TupleType& type) {
+  detail::ReadTupleOf(reader, type.elements().size());
   std::vector<c10::IValue> elements;
-  for (const c10::TypePtr& type : types) elements.push_back(ReadIValue(reader, *type));
+  for (const c10::TypePtr& element : type.elements()) elements.push_back(ReadIValue(reader, *element));
   reader.End();
-  return c10::ivalue::Tuple::create(std::move(elements));
+  if (!type.name()) return c10::ivalue::Tuple::create(std::move(elements));
+  return c10::ivalue::Tuple::createNamed(
+      std::move(elements), c10::TypePtr(std::const_pointer_cast<c10::TupleType>(type.expect<c10::TupleType>())));
 }
 
 c10::IValue ReadByTag(ValueReader& reader) {
@@ -145,7 +148,7 @@ c10::IValue ReadByType(ValueReader& reader, const c10::Type& type) {
     case c10::TypeKind::DeviceObjType: return c10::Device(std::string(reader.GetDevice()));
     case c10::TypeKind::NoneType: reader.GetNone(); return {};
     case c10::TypeKind::ListType: return ReadList(reader, type.castRaw<c10::ListType>()->getElementType());
-    case c10::TypeKind::TupleType: return ReadTuple(reader, type.castRaw<c10::TupleType>()->elements());
+    case c10::TypeKind::TupleType: return ReadTuple(reader, *type.castRaw<c10::TupleType>());
     case c10::TypeKind::DictType: {
       const auto* dict = type.castRaw<c10::DictType>();
       return ReadDict(reader, dict->getKeyType(), dict->getValueType());
@@ -174,3 +177,19 @@ c10::IValue ReadIValue(ValueReader& reader, const c10::Type& type) {
 }
 
 }  // namespace gradwire::wire
+
+namespace gradwire {
+
+Payload EncodeIValue(const c10::IValue& value) {
+  Payload payload;
+  ValueWriter writer(payload);
+  wire::WriteIValue(writer, value);
+  return payload;
+}
+
+c10::IValue DecodeIValue(const Payload& payload, const c10::Type& type) {
+  ValueReader reader(payload);
+  return wire::ReadIValue(reader, type);
+}
+
+}  // namespace gradwire

@@ -107,6 +107,11 @@ class _Proxy:
         return _Checked(self._rref, self._mode, self._timeout, name, call)
 
 
+def _require_attribute(kind: type, name: str) -> None:
+    if not issubclass(kind, torch.jit.ScriptModule):  # such a class has attributes that only its objects can read
+        getattr(kind, name)
+
+
 class _Checked:
     __slots__ = ("_call", "_mode", "_name", "_rref", "_timeout")
 
@@ -120,13 +125,13 @@ class _Checked:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         asked = self._rref._get_type(timeout=self._timeout, blocking=False)
         if self._mode != "async":
-            getattr(asked.wait(), self._name)
+            _require_attribute(asked.wait(), self._name)
             return self._call(*args, **kwargs)
         result: Future[Any] = Future()
 
         def call(typed: Future[type]) -> None:
             try:
-                getattr(typed.value(), self._name)
+                _require_attribute(typed.value(), self._name)
                 self._call(*args, **kwargs).add_done_callback(finish)
             except Exception as error:
                 result.set_exception(error)
