@@ -11,6 +11,7 @@
 
 #include "gradwire/call.h"
 #include "gradwire/export.h"
+#include "gradwire/future.h"
 #include "gradwire/value.h"
 
 namespace gradwire {
@@ -33,16 +34,50 @@ struct SignatureOf<R (C::*)(A...) const> : SignatureOf<R (*)(A...)> {};
 template <class C, class R, class... A>
 struct SignatureOf<R (C::*)(A...)> : SignatureOf<R (*)(A...)> {};
 
-template <class R, class... A, class F>
-Payload Invoke(Function<R(A...)>*, F& f, Payload& args) {
-  std::tuple<A...> values = DecodeValue<std::tuple<A...>>(args);
+// What callers get: the value of a Future<T>, not the future.
+template <class R>
+struct ResultOf {
+  using Type = R;
+  static constexpr bool kLater = false;
+};
+template <class T>
+struct ResultOf<Future<T>> {
+  using Type = T;
+  static constexpr bool kLater = true;
+};
+
+template <class Signature>
+struct SeenByCallers;
+template <class R, class... A>
+struct SeenByCallers<R(A...)> {
+  using Type = typename ResultOf<std::decay_t<R>>::Type(A...);
+};
+
+// What `get` returns, encoded; None when that is void.
+template <class F>
+Payload EncodeReturned(F get) {
+  using R = std::invoke_result_t<F&>;
   if constexpr (std::is_void_v<R>) {
-    std::apply(f, std::move(values));
+    get();
     Payload none;
     ValueWriter(none).PutNone();
     return none;
   } else {
-    return EncodeValue<std::decay_t<R>>(std::apply(f, std::move(values)));
+    return EncodeValue<std::decay_t<R>>(get());
+  }
+}
+
+template <class R, class... A, class F>
+void Answer(Function<R(A...)>*, F& f, const std::shared_ptr<IncomingCall>& call) {
+  std::tuple<A...> values = DecodeValue<std::tuple<A...>>(call->args());
+  const auto run = [&]() -> R { return std::apply(f, std::move(values)); };
+  if constexpr (ResultOf<std::decay_t<R>>::kLater) {
+    const std::decay_t<R> later = run();
+    if (!later.state()) throw Error(ErrorCode::kInvalid, "'" + call->function() + "' returned a future of no call");
+    later.state()->OnDone(
+        [call, later] { call->Resume([&] { call->Reply(EncodeReturned([&] { return later.wait(); })); }); });
+  } else {
+    call->Reply(EncodeReturned(run));
   }
 }
 }  // namespace detail
@@ -56,18 +91,19 @@ class GRADWIRE_API Functions {
   Functions& operator=(const Functions&) = delete;
 
   // Registers `f` under `name`: any callable whose parameters and result travel (value.h). It runs on a pool thread of
-  // the callee; what it throws reaches the caller as Error(kRemote) with type and text. Throws Error(kInvalid) for a
-  // name that is taken.
+  // the callee; what it throws reaches the caller as Error(kRemote) with type and text. A function that returns a
+  // Future<T> has the result T: the call is answered when the future is done, and no thread waits for it (C6). Throws
+  // Error(kInvalid) for a name that is taken.
   template <class F>
   auto Add(std::string name, F f, FunctionOptions options = {}) {
     using Signature = typename detail::SignatureOf<std::decay_t<F>>::Decayed;
     AddHandler(
         name,
         [f = std::move(f)](const std::shared_ptr<IncomingCall>& call) mutable {
-          call->Reply(detail::Invoke(static_cast<Function<Signature>*>(nullptr), f, call->args()));
+          detail::Answer(static_cast<Function<Signature>*>(nullptr), f, call);
         },
         options);
-    return Function<Signature>{std::move(name)};
+    return Function<typename detail::SeenByCallers<Signature>::Type>{std::move(name)};
   }
 
   // The same for a function that decodes by itself and may answer later. What it throws fails the call.

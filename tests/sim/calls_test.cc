@@ -4,6 +4,9 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 
+#include <stdexcept>
+
+#include "rpc/deadline.h"
 #include "sim/cluster.h"
 
 namespace gradwire::sim {
@@ -57,6 +60,60 @@ TEST(Calls, NestToAnyDepthInOneThread) {  // C3
     });
   }
   EXPECT_EQ(cluster.Call<int64_t>(0, 1, "bounce", int64_t{50}), 50);
+}
+
+// A future of a call that worker `from` makes of "half" on worker `to`.
+Future<double> Half(Cluster& cluster, size_t from, size_t to, double x) {
+  auto state = std::make_shared<detail::FutureState>(cluster.rpc(from).executor());
+  cluster.rpc(from).Send({.to = cluster.id(to), .function = "half", .args = EncodeValue(std::tuple<double>(x))},
+                         [state](Outcome outcome) {
+                           if (!outcome.ok()) return state->Fail(outcome.failure());
+                           state->Complete(std::make_shared<double>(DecodeValue<double>(outcome.value())));
+                         });
+  return Future<double>(std::move(state));
+}
+
+TEST(C6, AFunctionThatReturnsAFutureAnswersWhenItIsDone) {
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    Cluster cluster(seed, 3);
+    cluster[2].functions->Add("half", [](double x) {
+      if (x < 0) throw std::domain_error("negative");
+      return x / 2;
+    });
+    const Function<double(double)> later = cluster[1].functions->Add("later", [&cluster](double x) {
+      return Half(cluster, 1, 2, x).then([](const Future<double>& done) { return done.wait() + 1; });
+    });
+    const Function<void(double)> nothing = cluster[1].functions->Add("nothing", [&cluster](double x) {
+      return Half(cluster, 1, 2, x).then([](const Future<double>& done) { done.wait(); });
+    });
+    cluster[1].functions->Add("never", [](double) { return Future<double>(); });
+    ASSERT_EQ(cluster.Call<double>(0, 1, later.name, 5.0), 3.5);
+    EXPECT_TRUE(cluster.CallOutcome(0, 1, nothing.name, EncodeValue(std::tuple<double>(5.0))).ok());
+
+    const Outcome failed = cluster.CallOutcome(0, 1, "later", EncodeValue(std::tuple<double>(-1.0)));
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.failure().code, ErrorCode::kRemote);
+    EXPECT_NE(failed.failure().text.find("negative"), std::string::npos);
+    const Outcome none = cluster.CallOutcome(0, 1, "never", EncodeValue(std::tuple<double>(1.0)));
+    ASSERT_FALSE(none.ok());
+    EXPECT_EQ(none.failure().code, ErrorCode::kInvalid);
+    EXPECT_EQ(cluster.rpc(1).counts().serving, 0u);
+  }
+}
+
+TEST(C6, ALaterAnswerIsMadeUnderTheDeadlineOfItsCall) {
+  Cluster cluster(11, 3);
+  cluster[2].functions->Add("half", [](double x) { return x / 2; });
+  cluster[1].functions->AddHandler("watch", [&](const std::shared_ptr<IncomingCall>& call) {
+    Half(cluster, 1, 2, 1).state()->OnDone([&, call] {
+      EXPECT_FALSE(rpc::CurrentDeadline());
+      call->Resume([&] {
+        EXPECT_TRUE(rpc::CurrentDeadline());
+        call->Reply(EncodeValue(1.0));
+      });
+    });
+  });
+  EXPECT_TRUE(cluster.CallOutcome(0, 1, "watch", EncodeValue(Args(1)), {std::chrono::milliseconds(500)}).ok());
 }
 
 TEST(C1, ACallThatIsNotAnsweredEndsByItsTimeout) {
