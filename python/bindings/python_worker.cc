@@ -1,6 +1,7 @@
 #include "python_worker.h"
 
 #include <cmath>
+#include <stdexcept>
 #include <utility>
 
 #include "call_encoder.h"
@@ -18,6 +19,40 @@ namespace gradwire::python {
 namespace {
 // A Python function that never returns must not keep its process from ending.
 constexpr std::chrono::milliseconds kStopLimit{2000};
+
+std::string Named(py::handle function) {
+  if (PyUnicode_Check(function.ptr())) return py::cast<std::string>(function);
+  const py::object name = py::getattr(function, "__qualname__", py::none());
+  return PyUnicode_Check(name.ptr()) ? py::cast<std::string>(name) : Py_TYPE(function.ptr())->tp_name;
+}
+
+// Runs `send`; what it refuses is refused with the name of the function and of its callee.
+template <class F>
+auto Naming(const WorkerInfo& callee, py::handle function, F send) {
+  const auto call = [&] { return "in the call of '" + Named(function) + "' on worker '" + callee.name + "'"; };
+  const auto rethrow = [&](py::error_already_set error) {
+    if (error.matches(PyExc_Exception)) error.value().attr("add_note")(call());
+    throw error;
+  };
+  try {
+    return send();
+  } catch (const Error& error) {
+    Failure failure = error.failure();
+    if (failure.worker.empty()) failure.text += " (" + call() + ")";
+    throw Error(std::move(failure));
+  } catch (const py::error_already_set& error) {
+    rethrow(error);
+    throw;
+  } catch (const py::builtin_exception& error) {
+    error.set_error();
+    rethrow(py::error_already_set());
+    throw;
+  } catch (const std::runtime_error& error) {  // from libtorch
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    rethrow(py::error_already_set());
+    throw;
+  }
+}
 
 std::shared_ptr<Faults> MakeFaults(const std::vector<FaultTuple>& tuples) {
   if (tuples.empty()) return nullptr;
@@ -95,10 +130,12 @@ py::object PythonWorker::CallSync(py::handle to, py::handle function, py::handle
                                   double timeout) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
-  EncodedCall call = EncodeCall(function, args, kwargs);
   const CallOptions options = WithTimeout(timeout);
-  Outcome outcome =
-      WithoutLock([&] { return worker.SendAndWait(callee, call.function, std::move(call.args), options); });
+  EncodedCall call;
+  Outcome outcome = Naming(callee, function, [&] {
+    call = EncodeCall(function, args, kwargs);
+    return WithoutLock([&] { return worker.SendAndWait(callee, call.function, std::move(call.args), options); });
+  });
   if (call.is_script && outcome.ok()) return DecodeScriptResult(outcome.value(), *call.result);
   return Take(std::move(outcome));
 }
@@ -107,19 +144,23 @@ void PythonWorker::CallAsync(py::handle future, py::handle to, py::handle functi
                              double timeout) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
-  EncodedCall call = EncodeCall(function, args, kwargs);
   const CallOptions options = WithTimeout(timeout);
-  Completion done = CompletionOf(future, std::move(call.result));
-  WithoutLock([&] { worker.Send(callee, call.function, std::move(call.args), options, std::move(done)); });
+  Naming(callee, function, [&] {
+    EncodedCall call = EncodeCall(function, args, kwargs);
+    Completion done = CompletionOf(future, std::move(call.result));
+    WithoutLock([&] { worker.Send(callee, call.function, std::move(call.args), options, std::move(done)); });
+  });
 }
 
 py::object PythonWorker::Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs,
                                 double timeout) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
-  EncodedCall call = EncodeCall(function, args, kwargs);
   const CallOptions options = WithTimeout(timeout);
-  return MakeRRef(WithoutLock([&] { return worker.Remote(callee, call.function, std::move(call.args), options); }));
+  return MakeRRef(Naming(callee, function, [&] {
+    EncodedCall call = EncodeCall(function, args, kwargs);
+    return WithoutLock([&] { return worker.Remote(callee, call.function, std::move(call.args), options); });
+  }));
 }
 
 std::shared_ptr<RRefHandle> PythonWorker::Own(py::object value, std::string type_name) {

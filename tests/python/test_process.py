@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import struct
 import threading
 import time
 from pathlib import Path
@@ -378,56 +377,6 @@ def test_an_interface_that_is_not_there(monkeypatch, tmp_path):
         monkeypatch.setenv("GRADWIRE_HOST", host)
         with pytest.raises(Error, match=text):
             rpc.init_rpc("me", rank=0, world_size=1, rpc_backend_options=options(tmp_path / "store"))
-
-
-def listening_ports():
-    """Of this process: (port) of each listening TCP socket."""
-    inodes = set()
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{fd}")
-        except FileNotFoundError:
-            continue
-        if target.startswith("socket:["):
-            inodes.add(target[8:-1])
-    ports = []
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                ports.append(int(fields[1].rsplit(":", 1)[1], 16))
-    return ports
-
-
-def frame(kind, body, version=1, size=None):
-    return struct.pack("<BBHIQQQ", kind, version, 0, len(body) if size is None else size, 0, 0, 0) + body
-
-
-# A stranger's connection is closed, all else works.
-def test_strangers(alone):
-    (port,) = listening_ports()
-    random = torch.Generator().manual_seed(1)
-    noise = [bytes(torch.randint(256, (n,), generator=random).tolist()) for n in (1, 31, 32, 500, 20_000)]
-    strange = [
-        *noise,
-        frame(1, b""),
-        frame(1, noise[3]),
-        frame(3, noise[3]),
-        frame(1, b"", size=2**32 - 1),
-        frame(6, noise[2]),
-        frame(1, noise[3])[:40],
-        b"GET / HTTP/1.1\r\n\r\n",
-    ]
-    for data in strange:
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-            try:
-                connection.sendall(data)
-                connection.shutdown(socket.SHUT_WR)
-                while connection.recv(4096):
-                    pass
-            except OSError:  # closed by the other side
-                pass
-        assert rpc.rpc_sync("me", max, args=(1, 2)) == 2
 
 
 def test_many_threads_may_wait(group):
