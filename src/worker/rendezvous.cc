@@ -25,13 +25,20 @@ std::string EncodeRecord(const rpc::Member& member) {
 }
 
 rpc::Member DecodeRecord(const std::string& bytes, uint32_t rank) {
+  const auto unreadable = [rank](const std::string& why) {
+    return Error(ErrorCode::kInvalid, "rank " + std::to_string(rank) +
+                                          " published a record that this version of gradwire cannot read" + why);
+  };
   Payload payload;
   payload.bytes = bytes;
-  auto [version, name, recorded_rank, incarnation, addresses, published] = DecodeValue<Record>(payload);
-  if (version != kRecordVersion || recorded_rank != rank) {
-    throw Error(ErrorCode::kInvalid,
-                "rank " + std::to_string(rank) + " published a record that this version of gradwire cannot read");
+  Record record;
+  try {
+    record = DecodeValue<Record>(payload);
+  } catch (const Error& error) {
+    throw unreadable(": " + error.failure().text);
   }
+  const auto& [version, name, recorded_rank, incarnation, addresses, published] = record;
+  if (version != kRecordVersion || recorded_rank != rank) throw unreadable("");
   return {.peer = {.id = {.rank = rank, .incarnation = incarnation}, .name = name},
           .addresses = addresses,
           .published = published};
