@@ -10,6 +10,10 @@
 
 #include "gradwire/export.h"
 
+namespace torch::autograd {
+struct Node;
+}
+
 namespace gradwire {
 
 class Worker;
@@ -45,6 +49,22 @@ GRADWIRE_API std::vector<std::pair<at::Tensor, at::Tensor>> get_gradients(Worker
 
 // The context that is current on this thread, or -1.
 GRADWIRE_API int64_t current_context(Worker& worker);
+
+// ---- Contexts without a scope, and what they hold: for programs that look into them, and for compat. ----
+GRADWIRE_API int64_t new_context(Worker& worker);  // current nowhere
+GRADWIRE_API int64_t max_context_id(Worker& worker);
+GRADWIRE_API bool knows_context(Worker& worker, int64_t context_id);
+// Makes it current on this thread, -1: none; gives what was. Error(kInvalid) when it is unknown.
+GRADWIRE_API int64_t set_current_context(Worker& worker, int64_t context_id);
+// On all workers that it reached (A7). False when it is unknown.
+GRADWIRE_API bool release_context(Worker& worker, int64_t context_id);
+
+struct Recorded {
+  std::vector<torch::autograd::Node*> sends, receives;  // in the order of their creation
+  std::shared_ptr<void> keep;                           // they live as long as this
+  std::vector<int64_t> peers;                           // ranks that calls of the context went to
+};
+GRADWIRE_API Recorded recorded(Worker& worker, int64_t context_id);  // Error(kInvalid) when it is unknown
 
 }  // namespace autograd
 }  // namespace gradwire

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,9 +33,12 @@ class Autograd;
 }
 
 struct WorkerOptions {
-  std::string name;     // letters, digits, "_", ":", "-"; under 128 characters
-  int rank = -1;        // 0 .. world_size - 1
-  int world_size = -1;  // the group is fixed: construction waits until all are there
+  std::string name;  // letters, digits, "_", ":", "-"; under 128 characters
+  int rank = -1;     // 0 .. world_size - 1
+  // Of a fixed group: construction waits until all are there. kOpenGroup: workers come and go, each with a rank of its
+  // own; construction waits until those who are there know this one, and shutdown waits for nobody.
+  int world_size = -1;
+  static constexpr int kOpenGroup = 0;
 
   // Where the workers meet: "tcp://host:port" (rank 0 serves), "file://path", "env://" (MASTER_ADDR, MASTER_PORT, RANK,
   // WORLD_SIZE), unless `store` is given.
@@ -78,7 +82,8 @@ class GRADWIRE_API Worker {
   WorkerInfo worker_info(const std::string& name) const;  // Error(kUnknownWorker)
   WorkerInfo worker_info(int64_t rank) const;
   std::vector<WorkerInfo> worker_infos() const;  // by rank
-  std::string published(int64_t rank) const;     // what that worker has given as WorkerOptions::published
+  bool group_is_open() const;
+  std::string published(int64_t rank) const;  // what that worker has given as WorkerOptions::published
   Functions& functions();
   std::chrono::milliseconds rpc_timeout() const;
   void set_rpc_timeout(std::chrono::milliseconds timeout);  // for calls made afterwards
@@ -138,6 +143,22 @@ class GRADWIRE_API Worker {
     return RRef<T>(Own(EncodeValue(value), {}));
   }
 
+  // What each of `workers` has passed, by name, once all of them have called this with the same names; without names,
+  // all workers of the group. Several at a time of one set of workers must be made in one order everywhere.
+  // Error(kTimedOut) names who has not come; the default is that of calls.
+  template <class T>
+  std::map<std::string, T> all_gather(const T& value, std::vector<std::string> workers = {}, CallOptions options = {}) {
+    std::map<std::string, T> all;
+    for (auto& [name, part] : AllGather(EncodeValue(value), std::move(workers), options)) {
+      all.emplace(name, DecodeValue<T>(part));
+    }
+    return all;
+  }
+  // Returns when all of them have called it.
+  void barrier(std::vector<std::string> workers = {}, CallOptions options = {}) {
+    AllGather(EncodeValue(true), std::move(workers), options);
+  }
+
   // Waits until every worker has arrived here and no work is left, then ends this one (M2). With `graceful` false, or
   // when `timeout` (0: none) has passed, it ends at once; in the second case kTimedOut is thrown after that and names
   // who is missing. Leaks of references are reported through `leaks` of the log. Idempotent; not from a pool thread.
@@ -149,6 +170,7 @@ class GRADWIRE_API Worker {
   std::shared_ptr<RRefHandle> Remote(const WorkerInfo& to, const std::string& function, Payload args,
                                      CallOptions options);
   std::shared_ptr<RRefHandle> Own(Payload value, std::string type_name);
+  std::map<std::string, Payload> AllGather(Payload value, std::vector<std::string> workers, CallOptions options);
   std::shared_ptr<detail::FutureState> NewFuture();
 
   // ---- The steps of shutdown(), for who puts its own between them. ----

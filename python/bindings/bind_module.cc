@@ -29,6 +29,7 @@ PYBIND11_MODULE(_C, module) {
   python::BindLaterAnswers(module);
   python::BindScript(module);
   python::BindAutograd(module);
+  python::BindContext(module);
   python::BindOptions(module);
   module.def("average_lock_wait_us", [] { return python::AverageLockWait().count(); });
   module.def("round_trip", python::RoundTrip, pybind11::arg("value"));

@@ -60,6 +60,7 @@ py::dict CountsOf(const PythonWorker& self) {
 void BindWorker(py::module_& module) {
   BindWorkerInfo(module);
   module.attr("UNSET_TIMEOUT") = kUnsetTimeout;
+  module.attr("OPEN_GROUP") = WorkerOptions::kOpenGroup;
   module.def("load_functions", LoadFunctions, py::arg("path"));
   module.def("register_function", RegisterFunction, py::arg("name"), py::arg("function"));
   module.def("unregister_function", UnregisterFunction, py::arg("name"));
@@ -75,6 +76,8 @@ void BindWorker(py::module_& module) {
            py::arg("kwargs"), py::arg("timeout"))
       .def("remote", &PythonWorker::Remote, py::arg("to"), py::arg("func"), py::arg("args"), py::arg("kwargs"),
            py::arg("timeout"))
+      .def("all_gather", &PythonWorker::AllGather, py::arg("value"), py::arg("names"), py::arg("timeout"))
+      .def("group_is_open", [](PythonWorker& self) { return self.worker().group_is_open(); })
       .def("info", [](PythonWorker& self) { return self.worker().info(); })
       .def("published",
            [](PythonWorker& self) {

@@ -6,6 +6,7 @@
 namespace gradwire::python {
 
 void BindAutograd(py::module_& module);
+void BindContext(py::module_& module);
 void BindFuture(py::module_& module);
 void BindLaterAnswers(py::module_& module);
 void BindOptions(py::module_& module);

@@ -13,6 +13,7 @@
 #include "script_call.h"
 #include "store.h"
 #include "value_decoder.h"
+#include "value_encoder.h"
 
 namespace gradwire::python {
 
@@ -167,6 +168,18 @@ std::shared_ptr<RRefHandle> PythonWorker::Own(py::object value, std::string type
   Worker& worker = this->worker();
   Payload payload = KeepLocal(std::move(value));
   return WithoutLock([&] { return worker.Own(std::move(payload), std::move(type_name)); });
+}
+
+py::dict PythonWorker::AllGather(py::handle value, const std::optional<std::vector<std::string>>& names,
+                                 double timeout) {
+  Worker& worker = this->worker();
+  Payload payload = EncodePython(value);
+  const CallOptions options = WithTimeout(timeout);
+  const auto parts = WithoutLock(
+      [&] { return worker.AllGather(std::move(payload), names.value_or(std::vector<std::string>()), options); });
+  py::dict values;
+  for (const auto& [name, part] : parts) values[py::str(name)] = DecodePython(part);
+  return values;
 }
 
 void PythonWorker::Serve() { ServeCalls(); }

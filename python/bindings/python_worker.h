@@ -39,6 +39,9 @@ class PythonWorker {
   py::object Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout);
   std::shared_ptr<RRefHandle> Own(py::object value, std::string type_name);
 
+  // Name -> value of each worker; `names` None: all.
+  py::dict AllGather(py::handle value, const std::optional<std::vector<std::string>>& names, double timeout);
+
   // Until this is called, calls of Python functions from others wait here.
   void Serve();
 

@@ -18,7 +18,7 @@ def publish(maps: Maps, devices: Sequence[torch.device]) -> str:
     return json.dumps({"count": count, "maps": pairs, "devices": [str(device) for device in devices]})
 
 
-def check(published: Mapping[str, str]) -> None:
+def check(published: Mapping[str, str], names_may_be_unknown: bool = False) -> None:
     """Checks the maps of a group, given what each worker has published, by name in the order of ranks.
 
     All workers look at the same and come to the same end: ValueError for the first fault.
@@ -28,7 +28,7 @@ def check(published: Mapping[str, str]) -> None:
     }
     for name, own in known.items():
         strangers = sorted(own["maps"].keys() - known.keys())
-        if strangers:
+        if strangers and not names_may_be_unknown:
             raise ValueError(f"Node {name} has invalid target node names in its device maps: {', '.join(strangers)}")
         for to, pairs in own["maps"].items():
             sources = [torch.device(source) for source, _ in pairs]
@@ -39,7 +39,7 @@ def check(published: Mapping[str, str]) -> None:
                 raise ValueError(f"Node {name} has source devices with invalid indices {where}: {_list(bad)}")
             if named and (bad := [device for device in sources if device.type != "cpu" and device not in named]):
                 raise ValueError(f"Node {name} has unexpected source devices {where}: {_list(bad)}")
-            if bad := _beyond(targets, known[to]["count"]):
+            if to in known and (bad := _beyond(targets, known[to]["count"])):
                 raise ValueError(f"Node {name} has target devices with invalid indices {where}: {_list(bad)}")
             if len(set(targets)) < len(targets):
                 raise ValueError(f"Node {name} has duplicated target devices {where}: {_list(targets)}")

@@ -151,6 +151,11 @@ def _dump(value: object, tables: _Tables) -> bytes:
     return head + file.getbuffer()
 
 
+def is_inside_call() -> bool:
+    """Whether this thread is pickling a message."""
+    return _writing.tables is not None
+
+
 def dumps_inside(value: object) -> tuple[bytes, list[torch.Tensor]]:
     """A framed pickle for a part of a message that is being pickled on this thread, and the tensors of that part.
 

@@ -4,7 +4,7 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from gradwire import _default, _device_maps
+from gradwire import _C, _default, _device_maps
 from gradwire._C import RpcBackendOptions
 from gradwire.options import TensorPipeRpcBackendOptions
 
@@ -94,26 +94,29 @@ def init_limit_s(rpc_timeout: float) -> float:
     return max(rpc_timeout, 5.0) if rpc_timeout > 0 else 0.0
 
 
-def _init_tensorpipe(store: Any, name: str, rank: int, world_size: int, rpc_backend_options: Any) -> Any:
+def init_tensorpipe(store: Any, name: str, rank: int, world_size: int | None, rpc_backend_options: Any) -> Any:
+    """Starts a worker with `TensorPipeRpcBackendOptions`: what the back end of that name does."""
     if not isinstance(rpc_backend_options, TensorPipeRpcBackendOptions):
         raise TypeError("`rpc_backend_options` must be a `TensorPipeRpcBackendOptions`")
     options = rpc_backend_options
     worker = _default.worker_class(
         name=name,
         rank=rank,
-        world_size=world_size,
+        world_size=_C.OPEN_GROUP if world_size is None or world_size < 0 else world_size,
         store=store,
         rpc_timeout=options.rpc_timeout,
         init_timeout=init_limit_s(options.rpc_timeout),
         num_worker_threads=options.num_worker_threads,
         published=_device_maps.publish(options.device_maps, options.devices),
+        faults=options.faults(),
     )
     try:
-        _device_maps.check(worker.published())
+        # In an open group the workers that a map is for may come later.
+        _device_maps.check(worker.published(), names_may_be_unknown=worker.group_is_open())
     except ValueError:
         worker.shutdown(graceful=False, timeout=0.0)
         raise
     return worker
 
 
-register_backend("TENSORPIPE", TensorPipeRpcBackendOptions, _init_tensorpipe)
+register_backend("TENSORPIPE", TensorPipeRpcBackendOptions, init_tensorpipe)

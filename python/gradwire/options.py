@@ -86,6 +86,10 @@ class TensorPipeRpcBackendOptions(_C.TransportOptions):
         if devices is not None:
             self.set_devices(devices)
 
+    def faults(self) -> list[tuple[str, bool | None, int, float]]:
+        """What goes wrong on purpose; tests have options of their own."""
+        return []
+
     def set_device_map(self, to: str, device_map: Mapping[DeviceLike, DeviceLike]) -> None:
         """Where tensors of this worker arrive on another: source device here -> target device there.
 

@@ -3,7 +3,8 @@
 Each process calls `init_rpc` once, then `rpc_sync`, `rpc_async` and `remote`, and at its end `shutdown`.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -36,7 +37,9 @@ __all__ = [
     "TensorPipeRpcBackendOptions",
     "WorkerInfo",
     "add_script_module",
+    "all_gather",
     "backend_registered",
+    "barrier",
     "construct_rpc_backend_options",
     "get_rpc_timeout",
     "get_worker_info",
@@ -71,13 +74,26 @@ def is_available() -> bool:
     return True
 
 
+def _open_group_url(init_method: str, rank: int) -> str:
+    """The method with what torch's rendezvous wants to read in it: -1 is its size of a group without one."""
+    given = [] if rank == -1 else [f"rank={rank}"]
+    if not init_method.startswith("env://") or "WORLD_SIZE" not in os.environ:
+        given.append("world_size=-1")
+    return init_method + ("&" if "?" in init_method else "?") + "&".join(given) if given else init_method
+
+
 def open_store(init_method: str, rank: int, world_size: int | None, limit_s: float) -> tuple[Store, int, int]:
     """The store that the workers meet in, and this worker's place in the group."""
     limit = timedelta(seconds=limit_s) if limit_s > 0 else timedelta(days=365)
     try:
-        store, rank, size = next(rendezvous(init_method, rank, -1 if world_size is None else world_size, timeout=limit))
+        if world_size is None:
+            store, rank, size = next(rendezvous(_open_group_url(init_method, rank), timeout=limit))
+        else:
+            store, rank, size = next(rendezvous(init_method, rank, world_size, timeout=limit))
     except (DistNetworkError, DistStoreError) as error:
         raise Error(f"no store to meet at {init_method} within {limit_s:g} s: {error}", "Unreachable") from error
+    if size == 0:
+        raise ValueError("world_size must be at least 1; leave it away for a group whose workers come and go")
     return store, rank, size  # the store as it is: the core keeps to its own keys, where C++ workers look for them
 
 
@@ -94,7 +110,8 @@ def init_rpc(
         name: unique in the group; letters, digits, `_`, `:`, `-`, under 128 characters.
         backend: a member of `BackendType`; found by the type of the options when not given.
         rank: 0 to world_size - 1; with `env://` from RANK when not given.
-        world_size: how many workers; with `env://` from WORLD_SIZE when not given.
+        world_size: how many workers; with `env://` from WORLD_SIZE when not given. A group without a size is open:
+            init waits until those who are there know this worker, others join later, and shutdown waits for nobody.
         rpc_backend_options: default timeout, threads, and where to meet (`env://`, `tcp://host:port`, `file://path`).
 
     Raises:
@@ -138,6 +155,23 @@ def get_worker_info(worker_name: str | int | None = None) -> WorkerInfo:
 def get_worker_infos() -> list[WorkerInfo]:
     """Name and id of all workers of the group, by id."""
     return _default.required().infos()
+
+
+def all_gather(value: Any, workers: Iterable[str] | None = None, timeout: float = UNSET_RPC_TIMEOUT) -> dict[str, Any]:
+    """What each of the workers has passed, by name, once all of them have called this.
+
+    Args:
+        value: anything that calls can carry.
+        workers: names of those that gather, this one among them; the same everywhere. All of the group when None.
+            Several gatherings of one set of workers must be made in the same order by all of them.
+        timeout: as of `rpc_sync`. The error names who has not come.
+    """
+    return _default.required().all_gather(value, None if workers is None else list(workers), timeout)
+
+
+def barrier(workers: Iterable[str] | None = None, timeout: float = UNSET_RPC_TIMEOUT) -> None:
+    """Waits until all of the workers, or of the group, have called this. Arguments as of `all_gather`."""
+    all_gather(None, workers, timeout)
 
 
 def get_rpc_timeout() -> float:

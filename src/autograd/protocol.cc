@@ -17,8 +17,8 @@ Payload Nothing() {
 
 Failure UnknownContext(ContextId context, const std::string& worker) {
   return {.code = ErrorCode::kInvalid,
-          .text = "worker '" + worker + "' knows no autograd context with id: " + std::to_string(context) +
-                  " (it never came here, or has been released)"};
+          .text = "Could not find autograd context with id: " + std::to_string(context) + " on worker '" + worker +
+                  "': it never came here, or has been released"};
 }
 
 void Protocol::Register(Functions& functions) {

@@ -24,6 +24,15 @@ std::vector<std::string> Rpc::Impl::Listen() {
   return addresses;
 }
 
+std::optional<Member> Rpc::Impl::Admit(const Peer& stranger) {
+  if (!options_.is_open) return std::nullopt;
+  for (const Member& member : members_.All()) {
+    if (member.peer.name == stranger.name || member.peer.id.rank == stranger.id.rank) return std::nullopt;
+  }
+  members_.Add({.peer = stranger});
+  return members_.Find(stranger.id);
+}
+
 std::shared_ptr<Session> Rpc::Impl::SessionWith(const Peer& peer) {
   std::lock_guard lock(sessions_mutex_);
   if (!stop_reason_.empty()) return nullptr;

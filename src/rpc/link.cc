@@ -69,7 +69,8 @@ void Link::OnHello(std::string_view body) {
   if (hello.to != host_->self().id) {
     throw Error(ErrorCode::kInvalid, "'" + hello.from_name + "' looks for another worker, or another life of this one");
   }
-  const std::optional<Member> member = host_->FindMember(hello.from);
+  std::optional<Member> member = host_->FindMember(hello.from);
+  if (!member) member = host_->Admit({hello.from, hello.from_name});
   if (!member || member->peer.name != hello.from_name) {
     throw Error(ErrorCode::kPermissionDenied, "'" + hello.from_name + "' is not a member of this group");
   }

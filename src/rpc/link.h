@@ -21,6 +21,8 @@ class LinkHost {
   virtual const Peer& self() const = 0;
   virtual const std::string& job_key() const = 0;
   virtual std::optional<Member> FindMember(WorkerId id) const = 0;
+  // Takes in one that is no member but knows the job's key; nothing in a fixed group.
+  virtual std::optional<Member> Admit(const Peer& stranger) = 0;
   // The session with a member; nullptr when the group has ended here.
   virtual std::shared_ptr<Session> SessionWith(const Peer& peer) = 0;
   virtual Clock& clock() = 0;

@@ -13,6 +13,14 @@ void Members::Add(Member member) {
   by_rank_[rank] = std::move(member);
 }
 
+void Members::Remove(WorkerId id) {
+  std::lock_guard lock(mutex_);
+  const auto it = by_rank_.find(id.rank);
+  if (it == by_rank_.end() || it->second.peer.id != id) return;
+  by_name_.erase(it->second.peer.name);
+  by_rank_.erase(it);
+}
+
 Peer Members::Named(const std::string& name) const {
   std::lock_guard lock(mutex_);
   if (auto it = by_name_.find(name); it != by_name_.end()) return by_rank_.at(it->second).peer;
@@ -24,8 +32,8 @@ Peer Members::Named(const std::string& name) const {
     }
     known += (known.empty() ? "" : ", ") + other;
   }
-  throw Error(ErrorCode::kUnknownWorker,
-              "there is no worker named '" + name + "' in this group (known: " + known + ")");
+  throw Error(ErrorCode::kUnknownWorker, "could not find destination: there is no worker named '" + name +
+                                             "' in this group (known: " + known + ")");
 }
 
 Peer Members::Ranked(int64_t rank) const {
@@ -33,7 +41,8 @@ Peer Members::Ranked(int64_t rank) const {
   if (rank >= 0 && rank <= UINT32_MAX) {
     if (auto it = by_rank_.find(static_cast<uint32_t>(rank)); it != by_rank_.end()) return it->second.peer;
   }
-  throw Error(ErrorCode::kUnknownWorker, "there is no worker of rank " + std::to_string(rank) + " in this group of " +
+  throw Error(ErrorCode::kUnknownWorker, "could not find destination: there is no worker of rank " +
+                                             std::to_string(rank) + " in this group of " +
                                              std::to_string(by_rank_.size()));
 }
 

@@ -22,6 +22,8 @@ struct Member {
 class Members {
  public:
   void Add(Member member);
+  // Of a group whose workers come and go: nothing happens to another incarnation, or when it is not there.
+  void Remove(WorkerId id);
 
   Peer Named(const std::string& name) const;
   Peer Ranked(int64_t rank) const;

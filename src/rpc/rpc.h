@@ -44,6 +44,7 @@ class Rpc {
     std::shared_ptr<Functions> functions;                    // the program's
     std::shared_ptr<Functions> internal_functions;           // the layers', looked up first: of this worker alone
     std::vector<std::shared_ptr<Interceptor>> interceptors;  // in order of OnSend; replies see them in reverse
+    bool is_open = false;                                    // whoever knows the job's key may join
     size_t max_bulk_bytes = size_t{1} << 40;                 // storages of one message
     std::shared_ptr<Faults> faults;                          // of tests; may be empty
     // A peer's session has ended, after its calls were failed. May run under a role.

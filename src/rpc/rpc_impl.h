@@ -44,6 +44,7 @@ class Rpc::Impl final : public SessionHost,
   const Peer& self() const override { return options_.self; }
   const std::string& job_key() const override { return options_.job_key; }
   std::optional<Member> FindMember(WorkerId id) const override { return members_.Find(id); }
+  std::optional<Member> Admit(const Peer& stranger) override;
   std::shared_ptr<Session> SessionWith(const Peer& peer) override;
   Clock& clock() override { return *options_.clock; }
 

@@ -25,4 +25,20 @@ std::vector<std::pair<at::Tensor, at::Tensor>> get_gradients(Worker& worker, int
 
 int64_t current_context(Worker& worker) { return worker.autograd().current(); }
 
+int64_t new_context(Worker& worker) { return worker.autograd().NewContext(); }
+int64_t max_context_id(Worker& worker) { return worker.autograd().max_id(); }
+bool knows_context(Worker& worker, int64_t context_id) { return worker.autograd().Knows(context_id); }
+int64_t set_current_context(Worker& worker, int64_t context_id) { return worker.autograd().SetCurrent(context_id); }
+bool release_context(Worker& worker, int64_t context_id) { return worker.autograd().Release(context_id); }
+
+Recorded recorded(Worker& worker, int64_t context_id) {
+  const Autograd::Record record = worker.autograd().Inspect(context_id);
+  Recorded result;
+  for (const auto& [message, node] : record.sends) result.sends.push_back(node);
+  for (const auto& [message, node] : record.recvs) result.receives.push_back(node);
+  for (const WorkerId& peer : record.peers) result.peers.push_back(peer.rank);
+  result.keep = record.keep;
+  return result;
+}
+
 }  // namespace gradwire::autograd

@@ -18,40 +18,58 @@ using std::chrono::steady_clock;
 using Record = std::tuple<int64_t, std::string, uint32_t, uint32_t, std::vector<std::string>, std::string>;
 constexpr int64_t kRecordVersion = 1;
 
-std::string EncodeRecord(const rpc::Member& member) {
+rpc::Member DecodeRanked(const std::string& record, uint32_t rank) {
+  const std::string publisher = "rank " + std::to_string(rank) + " published ";
+  rpc::Member member;
+  try {
+    member = DecodeMember(record);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kInvalid, publisher + error.failure().text);
+  }
+  if (member.peer.id.rank != rank) throw Error(ErrorCode::kInvalid, publisher + "the record of another rank");
+  return member;
+}
+
+}  // namespace
+
+std::string EncodeMember(const rpc::Member& member) {
   return EncodeValue<Record>({kRecordVersion, member.peer.name, member.peer.id.rank, member.peer.id.incarnation,
                               member.addresses, member.published})
       .bytes;
 }
 
-rpc::Member DecodeRecord(const std::string& bytes, uint32_t rank) {
-  const auto unreadable = [rank](const std::string& why) {
-    return Error(ErrorCode::kInvalid, "rank " + std::to_string(rank) +
-                                          " published a record that this version of gradwire cannot read" + why);
-  };
+rpc::Member DecodeMember(const std::string& record) {
+  const std::string unreadable = "a record that this version of gradwire cannot read";
   Payload payload;
-  payload.bytes = bytes;
-  Record record;
+  payload.bytes = record;
+  Record fields;
   try {
-    record = DecodeValue<Record>(payload);
+    fields = DecodeValue<Record>(payload);
   } catch (const Error& error) {
-    throw unreadable(": " + error.failure().text);
+    throw Error(ErrorCode::kInvalid, unreadable + ": " + error.failure().text);
   }
-  const auto& [version, name, recorded_rank, incarnation, addresses, published] = record;
-  if (version != kRecordVersion || recorded_rank != rank) throw unreadable("");
+  const auto& [version, name, rank, incarnation, addresses, published] = fields;
+  if (version != kRecordVersion) throw Error(ErrorCode::kInvalid, unreadable);
   return {.peer = {.id = {.rank = rank, .incarnation = incarnation}, .name = name},
           .addresses = addresses,
           .published = published};
 }
 
-std::string RandomKey() {
+std::string RandomJobKey() {
   std::random_device device;
   std::string key(32, '\0');
   for (char& c : key) c = "0123456789abcdef"[device() & 15];
   return key;
 }
 
-}  // namespace
+void MarkGroup(Store& store, bool is_open) {
+  const std::string own = is_open ? "open" : "fixed";
+  if (store.CompareSet("gradwire/kind", "", own) != own) {
+    throw Error(ErrorCode::kInvalid,
+                "RPC group mixes statically and dynamically initialized members which is not supported. Either all or "
+                "none of them give a world_size");
+  }
+}
 
 void CheckWorkerName(const std::string& name) {
   const bool good = !name.empty() && name.size() < 128 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -76,7 +94,7 @@ milliseconds Rendezvous::Left() const {
   return std::max(milliseconds(1), limit_ - passed);
 }
 
-std::string Rendezvous::JobKey() { return store_.CompareSet(Key("job_key"), "", RandomKey()); }
+std::string Rendezvous::JobKey() { return store_.CompareSet(Key("job_key"), "", RandomJobKey()); }
 
 void Rendezvous::ThrowMissing(const std::vector<uint32_t>& missing) const {
   std::string ranks;
@@ -88,12 +106,12 @@ void Rendezvous::ThrowMissing(const std::vector<uint32_t>& missing) const {
 }
 
 std::vector<rpc::Member> Rendezvous::Exchange(const rpc::Member& self) {
-  store_.Set(Key("worker/" + std::to_string(rank_)), EncodeRecord(self));
+  store_.Set(Key("worker/" + std::to_string(rank_)), EncodeMember(self));
   std::vector<rpc::Member> members;
   for (uint32_t rank = 0; rank < world_size_; ++rank) {
     const auto record = store_.Get(Key("worker/" + std::to_string(rank)), Left());
     if (record) {
-      members.push_back(DecodeRecord(*record, rank));
+      members.push_back(DecodeRanked(*record, rank));
       continue;
     }
     std::vector<uint32_t> missing{rank};

@@ -13,6 +13,16 @@ namespace gradwire {
 // Throws Error(kInvalid) unless `name` is letters, digits, "_", ":", "-", and 1 to 127 of them.
 void CheckWorkerName(const std::string& name);
 
+// A member as it stands in a store. Decoding throws Error(kInvalid).
+std::string EncodeMember(const rpc::Member& member);
+rpc::Member DecodeMember(const std::string& record);
+
+std::string RandomJobKey();
+
+// Says in the store whether its workers form a fixed group or an open one. Throws Error(kInvalid) when it says the
+// other.
+void MarkGroup(Store& store, bool is_open);
+
 class Rendezvous {
  public:
   // `limit` 0: none. It runs from here on.

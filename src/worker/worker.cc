@@ -17,7 +17,9 @@
 #include "rref/references.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/tcp/tcp_transport.h"
+#include "worker/gather.h"
 #include "worker/listen_host.h"
+#include "worker/open_group.h"
 #include "worker/parts.h"
 #include "worker/quiesce.h"
 #include "worker/rendezvous.h"
@@ -43,8 +45,9 @@ WorkerOptions Checked(WorkerOptions options) {
     if (options.rank < 0) options.rank = FromEnvironment("RANK");
     if (options.world_size < 0) options.world_size = FromEnvironment("WORLD_SIZE");
   }
-  if (options.world_size < 1) throw Error(ErrorCode::kInvalid, "world_size must be at least 1");
-  if (options.rank < 0 || options.rank >= options.world_size) {
+  const bool is_open = options.world_size == WorkerOptions::kOpenGroup;
+  if (options.world_size < 0) throw Error(ErrorCode::kInvalid, "world_size must be given: at least 1, or kOpenGroup");
+  if (options.rank < 0 || (!is_open && options.rank >= options.world_size)) {
     throw Error(ErrorCode::kInvalid,
                 "rank " + std::to_string(options.rank) + " is not in 0 .. " + std::to_string(options.world_size - 1));
   }
@@ -88,11 +91,19 @@ class Worker::Impl {
     }
     if (!parts) parts = std::make_shared<RealParts>(options);
     info = {options.name, options.rank};
-    Rendezvous rendezvous(*options.store, static_cast<uint32_t>(options.rank),
-                          static_cast<uint32_t>(options.world_size), options.init_timeout);
-    Build(rendezvous.JobKey());
+    is_open = options.world_size == WorkerOptions::kOpenGroup;
+    MarkGroup(*options.store, is_open);
+    std::optional<Rendezvous> rendezvous;
+    auto internal = std::make_shared<Functions>();
+    if (is_open) {
+      open_group = std::make_unique<OpenGroup>(options.store, *internal);
+    } else {
+      rendezvous.emplace(*options.store, static_cast<uint32_t>(options.rank), static_cast<uint32_t>(options.world_size),
+                         options.init_timeout);
+    }
+    Build(is_open ? open_group->JobKey() : rendezvous->JobKey(), internal);
     try {
-      Meet(rendezvous);
+      is_open ? MeetOpen() : Meet(*rendezvous);
     } catch (...) {
       Stop("it could not join its group");
       throw;
@@ -101,10 +112,10 @@ class Worker::Impl {
 
   ~Impl() { Stop("worker '" + info.name + "' has ended"); }
 
-  void Build(const std::string& job_key) {
+  void Build(const std::string& job_key, const std::shared_ptr<Functions>& internal) {
     const rpc::Peer self{.id = {static_cast<uint32_t>(options.rank), std::random_device()()}, .name = options.name};
-    auto internal = std::make_shared<Functions>();
     quiesce = std::make_unique<Quiesce>(*internal);
+    gather = std::make_unique<Gather>(*internal);
     references = std::make_unique<rref::References>(self, *internal);
     autograd = std::make_unique<autograd::Autograd>(self, *internal);
     autograd->set_describe(options.describe_error);
@@ -112,6 +123,7 @@ class Worker::Impl {
     optim::RegisterFunctions(*internal, [this](ContextId context) { return autograd->Gradients(context); });
     rpc::Rpc::Options rpc_options;
     rpc_options.self = self;
+    rpc_options.is_open = is_open;
     rpc_options.job_key = job_key;
     rpc_options.timeout = options.rpc_timeout;
     rpc_options.clock = parts->clock;
@@ -123,25 +135,37 @@ class Worker::Impl {
     rpc_options.interceptors = {autograd->interceptor(), references->interceptor()};
     rpc_options.on_peer_ended = [this](const rpc::Peer& peer, const Failure& why) {
       quiesce->OnPeerEnded(peer.id.rank);
+      gather->OnPeerEnded(peer);
+      if (open_group) open_group->OnPeerEnded(peer);
       autograd->OnPeerEnded(peer, why);
     };
     rpc = std::make_shared<rpc::Rpc>(std::move(rpc_options));
+    if (open_group) open_group->Attach(rpc.get());
+    gather->Attach(rpc.get());
     quiesce->Attach(rpc.get(), [this] { return uint64_t{references->counts().forks}; });
     references->Attach(rpc);
     autograd->Attach(rpc);
   }
 
-  void Meet(Rendezvous& rendezvous) {
+  // This worker as others see it. It is a member itself from then on.
+  rpc::Member Listen() {
     rpc::Member self{.peer = rpc->self(), .addresses = rpc->Listen(), .published = options.published};
     // Only this process reaches its in-process address, and only itself should use it.
     rpc::Member published = self;
     std::erase_if(published.addresses,
                   [&](const std::string& address) { return owns_parts && address.rfind("inproc://", 0) == 0; });
-    for (rpc::Member& member : rendezvous.Exchange(published)) {
-      if (member.peer.id != self.peer.id) rpc->members().Add(std::move(member));
-    }
     std::reverse(self.addresses.begin(), self.addresses.end());
     rpc->members().Add(std::move(self));
+    return published;
+  }
+
+  void MeetOpen() { open_group->Join(Listen(), options.init_timeout); }
+
+  void Meet(Rendezvous& rendezvous) {
+    const rpc::Member self = Listen();
+    for (rpc::Member& member : rendezvous.Exchange(self)) {
+      if (member.peer.id != self.peer.id) rpc->members().Add(std::move(member));
+    }
     rendezvous.AwaitAllReady();
     if (options.rank > 0) options.store.reset();  // it has served; rank 0 may be the one that keeps it up for all
     quiesce->Join();
@@ -156,9 +180,9 @@ class Worker::Impl {
     std::optional<Failure> failure;
     if (graceful) {
       try {
-        quiesce->Wait(timeout);
+        AwaitQuiet(timeout);
         references->DropAll();
-        quiesce->Wait(timeout);
+        AwaitQuiet(timeout);
         for (const std::string& leak : references->Leaks()) Log(LogLevel::kWarning, "Leaking RRef: " + leak);
       } catch (const Error& error) {
         failure = error.failure();
@@ -168,6 +192,8 @@ class Worker::Impl {
     if (failure) throw Error(*failure);
   }
 
+  void AwaitQuiet(milliseconds timeout) { is_open ? open_group->Drain(timeout) : quiesce->Wait(timeout); }
+
   void Stop(const std::string& why) {
     {
       std::lock_guard lock(mutex);
@@ -175,6 +201,7 @@ class Worker::Impl {
       stopped = shut_down = true;
     }
     quiesce->Abandon(why);
+    if (open_group) open_group->Leave();
     rpc->Stop(why);
     references->DropAll();
     references->Close({.code = ErrorCode::kInvalid, .text = why, .worker = info.name});
@@ -192,9 +219,12 @@ class Worker::Impl {
   const bool owns_parts;
   std::shared_ptr<WorkerParts> parts;
   WorkerInfo info;
+  bool is_open = false;
 
   // In the order of their construction; what stands above uses what stands before it.
+  std::unique_ptr<OpenGroup> open_group;  // empty in a fixed group
   std::unique_ptr<Quiesce> quiesce;
+  std::unique_ptr<Gather> gather;
   std::unique_ptr<rref::References> references;
   std::unique_ptr<autograd::Autograd> autograd;
   std::shared_ptr<rpc::Rpc> rpc;
@@ -234,12 +264,13 @@ std::string Worker::published(int64_t rank) const {
   return member ? member->published : std::string();
 }
 
+bool Worker::group_is_open() const { return impl_->is_open; }
 Functions& Worker::functions() { return *impl_->options.functions; }
 milliseconds Worker::rpc_timeout() const { return impl_->rpc->timeout(); }
 void Worker::set_rpc_timeout(milliseconds timeout) { impl_->rpc->set_timeout(timeout); }
 void Worker::shutdown(bool graceful, milliseconds timeout) { impl_->Shutdown(graceful, timeout); }
 autograd::Autograd& Worker::autograd() { return *impl_->autograd; }
-void Worker::AwaitQuiet(milliseconds timeout) { impl_->quiesce->Wait(timeout); }
+void Worker::AwaitQuiet(milliseconds timeout) { impl_->AwaitQuiet(timeout); }
 void Worker::DropReferences() { impl_->references->DropAll(); }
 std::vector<std::string> Worker::Leaks() const { return impl_->references->Leaks(); }
 
@@ -255,6 +286,10 @@ Worker::Counts Worker::counts() const {
           .waiting_fetches = references.waiting,
           .autograd_contexts = impl_->autograd->counts().contexts,
           .backward_passes = impl_->autograd->counts().passes};
+}
+
+std::map<std::string, Payload> Worker::AllGather(Payload value, std::vector<std::string> workers, CallOptions options) {
+  return impl_->gather->All(std::move(value), std::move(workers), options.timeout);
 }
 
 namespace {

@@ -172,7 +172,7 @@ def test_errors_of_the_owners(group):
             good.step(context_id)
             assert not torch.equal(rpc.rpc_sync("worker2", parameter, args=(2, 0, dtype)), before)
         for unknown in (context_id, 77):
-            with pytest.raises(Error, match=f"no autograd context with id: {unknown} ") as caught:
+            with pytest.raises(Error, match=f"Could not find autograd context with id: {unknown} ") as caught:
                 good.step(unknown)
             assert "worker" in str(caught.value)
 

@@ -1,14 +1,17 @@
 """Puts gradwire where programs and torch itself expect `torch.distributed.rpc` and its neighbours."""
 
 import importlib
+import multiprocessing.spawn
 import pkgutil
 import sys
 from types import ModuleType
+from typing import Any
 
 # torch's module -> ours; both with all their submodules.
 _MODULES = {
     "torch.distributed.rpc": "gradwire.compat.rpc",
     "torch.distributed.autograd": "gradwire.compat.autograd",
+    "torch.distributed.nn.api.remote_module": "gradwire.compat.nn.remote_module",
 }
 
 # Names in modules that otherwise stay torch's. The front end of TorchScript keeps its own references to the classes,
@@ -19,6 +22,7 @@ _NAMES = [
     ("torch.jit.annotations", "RRef", "gradwire.compat.rpc"),
     ("torch.distributed.optim", "DistributedOptimizer", "gradwire.compat.optim"),
     ("torch.distributed.optim.optimizer", "DistributedOptimizer", "gradwire.compat.optim"),
+    ("torch.distributed.nn", "RemoteModule", "gradwire.compat.nn.remote_module"),
 ]
 
 # Registers a back end when it is imported, so only programs that ask for it may; they find it through __path__.
@@ -29,7 +33,10 @@ def install() -> None:
     """From now on the names of torch's RPC in this process are gradwire's. Once is enough.
 
     Modules that imported torch's names before keep them: call this first, or start with `python -m gradwire`.
+    Processes that multiprocessing spawns from here on do the same before they import the main module.
     """
+    if is_installed():
+        return
     for name in ("torch.distributed.nn", "torch.distributed.optim", "torch.jit.annotations"):
         importlib.import_module(name)
     for old, new in _MODULES.items():
@@ -39,6 +46,23 @@ def install() -> None:
         del sys.modules[name]
     for owner, name, new in _NAMES:
         setattr(importlib.import_module(owner), name, getattr(importlib.import_module(new), name))
+    _install_in_children()
+
+
+class _Installing:
+    """Unpickling this installs."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return install, ()
+
+
+def _install_in_children() -> None:
+    prepare = multiprocessing.spawn.get_preparation_data
+
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        return {**prepare(name), "gradwire": _Installing()}  # unpickled before the child imports its main module
+
+    multiprocessing.spawn.get_preparation_data = get_preparation_data
 
 
 def _move(old: str, module: ModuleType) -> None:

@@ -24,6 +24,11 @@ class TensorPipeAgent(_C.Worker):
         super().__init__(num_worker_threads=num_worker_threads, **options)
         self._num_worker_threads = num_worker_threads
 
+    @property
+    def is_static_group(self) -> bool:
+        """False when its workers come and go."""
+        return not self.group_is_open()
+
     def get_worker_info(self, worker: str | int | _C.WorkerInfo | None = None) -> _C.WorkerInfo:
         return self.info() if worker is None else self.find(worker)
 

@@ -125,9 +125,12 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
     leaks: list[str] = []
     try:
         if graceful:
-            _wait_all_workers(timeout)
-            agent.join(shutdown=True, timeout=timeout)
+            if agent.is_static_group:
+                _wait_all_workers(timeout)
+            unfinished = _unfinished(agent, timeout)
             _delete_all_user_and_unforked_owner_rrefs()
+            if unfinished is not None:
+                raise unfinished
             leaks = _leaks_of_all(agent, timeout)
     finally:
         _default.set_worker(None)
@@ -136,10 +139,19 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
         raise Error("Leaking RRef: " + "; ".join(leaks))
 
 
+def _unfinished(agent: Any, timeout: float) -> Exception | None:
+    """Waits until no work is left; why it could not. References are dropped in either case."""
+    try:
+        agent.join(shutdown=True, timeout=timeout)
+    except RuntimeError as error:
+        return error
+    return None
+
+
 def _leaks_of_all(agent: Any, timeout: float) -> list[str]:
     """What other workers hold of this one's when all have dropped what they held; looked at before anybody leaves."""
-    if not isinstance(agent, TensorPipeAgent):
-        return []
+    if not isinstance(agent, TensorPipeAgent) or not agent.is_static_group:
+        return []  # in an open group others may go on
     agent.await_quiet(timeout)
     leaks = agent.leaks()
     agent.await_quiet(timeout)

@@ -1,0 +1,1 @@
+"""Stands where `torch.distributed.nn` keeps what needs remote calls."""

@@ -1,0 +1,126 @@
+#include "worker/open_group.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "base/event.h"
+#include "gradwire/error.h"
+#include "gradwire/value.h"
+#include "worker/rendezvous.h"
+
+namespace gradwire {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kJoinFunction = "group.join";  // the newcomer's record -> nothing
+// Between taking its place and publishing its record a worker does nothing else: one that takes longer has died.
+constexpr milliseconds kRecordLimit{3000};
+constexpr milliseconds kTellLimit{5000};
+constexpr milliseconds kFirstPause{2}, kLongestPause{100};
+
+std::string RecordKey(int64_t place) { return "gradwire/open/record/" + std::to_string(place); }
+
+}  // namespace
+
+OpenGroup::OpenGroup(std::shared_ptr<Store> store, Functions& internal_functions) : store_(std::move(store)) {
+  const FunctionOptions options{.is_ordered = true, .is_internal = true};
+  internal_functions.AddHandler(
+      kJoinFunction,
+      [this](const std::shared_ptr<IncomingCall>& call) {
+        const auto record = std::get<0>(DecodeValue<std::tuple<std::string>>(call->args()));
+        rpc::Member member = DecodeMember(record);
+        if (member.peer.name != call->caller().name || member.peer.id.rank != call->caller().id) {
+          throw Error(ErrorCode::kInvalid, "a record of another worker than its sender");
+        }
+        rpc_->members().Add(std::move(member));  // until now it was there without its addresses
+        call->Reply(EncodeValue(true));
+      },
+      options);
+}
+
+std::string OpenGroup::JobKey() { return store_->CompareSet("gradwire/open/job_key", "", RandomJobKey()); }
+
+void OpenGroup::Take(const std::string& key, const std::string& what) {
+  if (store_->CompareSet(key, "", own_) != own_) {
+    throw Error(ErrorCode::kInvalid, "the worker " + what + " is not unique: another worker of this group has it");
+  }
+  taken_.push_back(key);
+}
+
+std::optional<rpc::Member> OpenGroup::RecordOf(int64_t place, milliseconds limit) {
+  const auto record = store_->Get(RecordKey(place), limit);
+  if (!record || record->empty()) return std::nullopt;  // died on its way, or has left
+  return DecodeMember(*record);
+}
+
+void OpenGroup::Join(const rpc::Member& self, milliseconds limit) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto left = [&](milliseconds most) {
+    if (limit.count() == 0) return most;
+    const auto passed = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin);
+    return std::clamp(limit - passed, milliseconds(1), most);
+  };
+  own_ = std::to_string(self.peer.id.rank) + "/" + std::to_string(self.peer.id.incarnation);
+  Take("gradwire/open/name/" + self.peer.name, "name '" + self.peer.name + "'");
+  Take("gradwire/open/rank/" + std::to_string(self.peer.id.rank), "rank " + std::to_string(self.peer.id.rank));
+  const std::string record = EncodeMember(self);
+  const int64_t place = store_->Add("gradwire/open/places", 1);
+  record_key_ = RecordKey(place);
+  store_->Set(record_key_, record);
+  // Who comes later finds this record and tells this worker of itself.
+  std::vector<rpc::Member> others;
+  for (int64_t earlier = 1; earlier < place; ++earlier) {
+    if (auto member = RecordOf(earlier, left(kRecordLimit))) others.push_back(std::move(*member));
+  }
+  for (const rpc::Member& member : others) rpc_->members().Add(member);
+  TellAll(others, record, left(kTellLimit));
+}
+
+void OpenGroup::TellAll(const std::vector<rpc::Member>& others, const std::string& record, milliseconds limit) {
+  struct Told {
+    std::atomic<size_t> left;
+    Event all;
+  };
+  auto told = std::make_shared<Told>();
+  told->left = others.size();
+  for (const rpc::Member& member : others) {
+    rpc::Call call{.to = member.peer.id, .function = kJoinFunction, .args = EncodeValue(std::tuple(record))};
+    call.internal = true;
+    call.options.timeout = limit;
+    rpc_->Send(std::move(call), [this, told, id = member.peer.id](Outcome outcome) {
+      if (!outcome.ok()) rpc_->members().Remove(id);  // it has left meanwhile
+      if (--told->left == 0) told->all.Set();
+    });
+  }
+  if (!others.empty()) rpc_->executor()->Await(told->all);
+}
+
+void OpenGroup::Drain(milliseconds timeout) {
+  const TimePoint end = rpc_->clock().Now() + timeout;
+  milliseconds pause = kFirstPause;
+  for (;;) {
+    const rpc::Rpc::Counts counts = rpc_->counts();
+    if (counts.pending == 0 && counts.serving == 0) return;
+    if (timeout.count() > 0 && rpc_->clock().Now() >= end) {
+      throw Error(ErrorCode::kTimedOut, "shutdown timed out: " + std::to_string(counts.pending) +
+                                            " calls of this worker and " + std::to_string(counts.serving) +
+                                            " calls of others are still under way");
+    }
+    Event never;
+    rpc_->executor()->Await(never, pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+void OpenGroup::Leave() noexcept {
+  try {
+    if (!record_key_.empty()) store_->Set(record_key_, "");
+    for (const std::string& key : taken_) store_->CompareSet(key, own_, "");
+  } catch (const Error&) {
+    // Nobody can join any more without the store either.
+  }
+}
+
+}  // namespace gradwire
