@@ -18,6 +18,12 @@ using std::chrono::milliseconds;
 std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string Text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
+// Without the frames that libtorch adds.
+std::string Cause(const std::exception& error) {
+  const auto* own = dynamic_cast<const c10::Error*>(&error);
+  return own ? own->what_without_backtrace() : error.what();
+}
+
 class C10dStore final : public Store {
  public:
   explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
@@ -65,7 +71,7 @@ class C10dStore final : public Store {
       f();
     } catch (const std::exception& error) {
       throw Error(ErrorCode::kUnreachable,
-                  std::string("the rendezvous store failed to ") + what + " '" + key + "': " + error.what());
+                  std::string("the rendezvous store failed to ") + what + " '" + key + "': " + Cause(error));
     }
   }
 
@@ -97,7 +103,7 @@ std::shared_ptr<Store> OpenTcp(const std::string& host, const std::string& port_
     return WrapStore(c10::make_intrusive<c10d::TCPStore>(host, options));
   } catch (const std::exception& error) {
     throw Error(ErrorCode::kUnreachable,
-                "no rendezvous store at " + host + ":" + port_text + " within the init limit: " + error.what());
+                "no rendezvous store at " + host + ":" + port_text + " within the init limit: " + Cause(error));
   }
 }
 

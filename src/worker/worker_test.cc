@@ -1,0 +1,165 @@
+// Workers of one process, joined by TCP and a file: their start, their end, and what is refused.
+#include "gradwire/worker.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+namespace gradwire {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string NewStore() {
+  static int stores = 0;
+  return "file://" + testing::TempDir() + "worker_" + std::to_string(getpid()) + "_" + std::to_string(stores++);
+}
+
+WorkerOptions OptionsOf(int rank, int world_size, const std::string& store) {
+  return {.name = "worker" + std::to_string(rank), .rank = rank, .world_size = world_size, .init_method = store};
+}
+
+using Workers = std::vector<std::unique_ptr<Worker>>;
+
+void OnAll(const Workers& workers, const std::function<void(Worker&)>& body) {
+  std::vector<std::thread> threads;
+  for (const auto& worker : workers) threads.emplace_back([&] { body(*worker); });
+  for (auto& thread : threads) thread.join();
+}
+
+Workers Start(int count, const std::string& store, const std::function<void(WorkerOptions&)>& change = {}) {
+  Workers workers(count);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < count; ++rank) {
+    threads.emplace_back([&, rank] {
+      WorkerOptions options = OptionsOf(rank, count, store);
+      options.functions = std::make_shared<Functions>();
+      options.functions->Add("rank", [rank] { return int64_t{rank}; });
+      if (change) change(options);
+      workers[rank] = std::make_unique<Worker>(std::move(options));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return workers;
+}
+
+Failure FailureOf(const std::function<void()>& use) {
+  try {
+    use();
+  } catch (const Error& error) {
+    return error.failure();
+  }
+  return {.code = ErrorCode::kInternal, .text = "no error"};
+}
+
+int64_t RankOf(Worker& from, const std::string& to) { return from.rpc_sync<int64_t>(to, "rank", std::tuple<>()); }
+
+TEST(WorkerTest, KnowsItsGroup) {
+  const Workers workers = Start(3, NewStore());
+  Worker& worker = *workers[1];
+  EXPECT_EQ(worker.info().name, "worker1");
+  ASSERT_EQ(worker.worker_infos().size(), 3u);
+  EXPECT_EQ(worker.worker_info(2).name, "worker2");
+  for (int64_t rank = 0; rank < 3; ++rank) EXPECT_EQ(RankOf(worker, "worker" + std::to_string(rank)), rank);
+  EXPECT_EQ(FailureOf([&] { RankOf(worker, "nobody"); }).code, ErrorCode::kUnknownWorker);
+  OnAll(workers, [](Worker& each) { each.shutdown(); });
+}
+
+TEST(WorkerTest, M4_AGroupMayStartAgainOnOneStore) {
+  const std::string store = NewStore();
+  for (int round = 0; round < 3; ++round) {
+    const Workers workers = Start(2, store);
+    EXPECT_EQ(RankOf(*workers[0], "worker1"), 1);
+    OnAll(workers, [](Worker& each) { each.shutdown(); });
+  }
+}
+
+TEST(WorkerTest, M2_ShutdownWaitsForAllAndServesMeanwhile) {
+  const Workers workers = Start(3, NewStore());
+  std::atomic<bool> ended{false};
+  std::thread server([&] {
+    workers[0]->shutdown();
+    ended = true;
+  });
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(RankOf(*workers[1], "worker0"), 0);
+  EXPECT_FALSE(ended);
+  std::thread other([&] { workers[2]->shutdown(); });
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(RankOf(*workers[1], "worker0") + RankOf(*workers[1], "worker2"), 2);
+  EXPECT_FALSE(ended);
+  workers[1]->shutdown();
+  server.join();
+  other.join();
+  EXPECT_TRUE(ended);
+}
+
+TEST(WorkerTest, M2_ATimeoutNamesWhoIsMissingAndEndsTheWorker) {
+  const Workers workers = Start(2, NewStore());
+  const Failure failure = FailureOf([&] { workers[0]->shutdown(true, milliseconds(50)); });
+  EXPECT_EQ(failure.code, ErrorCode::kTimedOut);
+  EXPECT_NE(failure.text.find("worker1"), std::string::npos) << failure.text;
+  EXPECT_EQ(FailureOf([&] { RankOf(*workers[0], "worker1"); }).code, ErrorCode::kInvalid);
+  workers[0]->shutdown();  // idempotent
+}
+
+TEST(WorkerTest, M3_AWorkerThatGoesEndsTheCallsToIt) {
+  Workers workers = Start(2, NewStore(), [](WorkerOptions& options) {
+    options.functions->AddHandler("never",
+                                  [calls = std::vector<std::shared_ptr<IncomingCall>>()](
+                                      const std::shared_ptr<IncomingCall>& call) mutable { calls.push_back(call); });
+  });
+  EXPECT_EQ(RankOf(*workers[1], "worker0"), 0);
+  const Future<void> lost = workers[1]->rpc_async<void>("worker0", "never", std::tuple<>());
+  EXPECT_EQ(RankOf(*workers[1], "worker0"), 0);
+  workers[0].reset();
+  const Failure failure = FailureOf([&] { lost.wait(); });
+  EXPECT_EQ(failure.code, ErrorCode::kDisconnected);
+  EXPECT_NE(failure.text.find("worker0"), std::string::npos) << failure.text;
+}
+
+TEST(WorkerTest, UsesAfterShutdownAreClearErrors) {
+  const Workers workers = Start(1, NewStore());
+  Worker& worker = *workers[0];
+  worker.shutdown();
+  for (const std::function<void()>& use :
+       {std::function<void()>([&] { RankOf(worker, "worker0"); }),
+        std::function<void()>([&] { worker.rpc_async<int64_t>("worker0", "rank", std::tuple<>()).wait(); }),
+        std::function<void()>([&] { worker.remote<int64_t>("worker0", "rank", std::tuple<>()).to_here(); })}) {
+    const Failure failure = FailureOf(use);
+    EXPECT_EQ(failure.code, ErrorCode::kInvalid) << failure.text;
+    EXPECT_NE(failure.text.find("worker0"), std::string::npos) << failure.text;
+  }
+}
+
+TEST(WorkerTest, BadOptionsAreRefusedBeforeAnybodyIsMet) {
+  const auto refusal = [](const std::function<void(WorkerOptions&)>& change) {
+    WorkerOptions options = OptionsOf(0, 1, NewStore());
+    change(options);
+    const Failure failure = FailureOf([&] { Worker worker(std::move(options)); });
+    EXPECT_EQ(failure.code, ErrorCode::kInvalid) << failure.text;
+    return failure.text;
+  };
+  EXPECT_NE(refusal([](WorkerOptions& o) { o.name = "a b"; }).find("'a b'"), std::string::npos);
+  EXPECT_NE(refusal([](WorkerOptions& o) { o.rank = 1; }).find("rank 1"), std::string::npos);
+  EXPECT_NE(refusal([](WorkerOptions& o) { o.world_size = -1; }).find("world_size"), std::string::npos);
+  EXPECT_NE(refusal([](WorkerOptions& o) { o.num_worker_threads = 0; }).find("num_worker_threads"), std::string::npos);
+  EXPECT_NE(refusal([](WorkerOptions& o) { o.init_method = "http://x"; }).find("http://x"), std::string::npos);
+  EXPECT_NE(refusal([](WorkerOptions& o) { o.host = "no.such.host.invalid"; }).find("no.such.host.invalid"),
+            std::string::npos);
+}
+
+TEST(WorkerTest, AStoreThatNobodyServesEndsByTheInitLimit) {
+  WorkerOptions options = OptionsOf(1, 2, "tcp://127.0.0.1:1");  // nobody listens on port 1
+  options.init_timeout = milliseconds(300);
+  const auto begin = std::chrono::steady_clock::now();
+  const Failure failure = FailureOf([&] { Worker worker(std::move(options)); });
+  EXPECT_EQ(failure.code, ErrorCode::kUnreachable) << failure.text;
+  EXPECT_NE(failure.text.find("127.0.0.1:1"), std::string::npos) << failure.text;
+  EXPECT_EQ(failure.text.find("frame #"), std::string::npos) << failure.text;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+}  // namespace
+}  // namespace gradwire
