@@ -11,15 +11,22 @@ namespace gradwire::autograd {
 namespace {
 
 void CheckRoots(const TensorList& roots) {
-  if (roots.empty()) throw Error(ErrorCode::kInvalid, "backward needs at least one root");
+  if (roots.empty()) {
+    throw Error(ErrorCode::kInvalid, "No tensors provided for gradient computation: backward needs at least one root");
+  }
   for (size_t i = 0; i < roots.size(); ++i) {
     const at::Tensor& root = roots[i];
-    const std::string name = "root " + std::to_string(i) + " of backward ";
-    if (!root.defined() || !root.requires_grad()) throw Error(ErrorCode::kInvalid, name + "does not require grad");
-    if (root.numel() != 1) {
-      throw Error(ErrorCode::kInvalid, name + "is no scalar: it has " + std::to_string(root.numel()) + " elements");
+    const std::string name = "root " + std::to_string(i) + " of backward";
+    if (!root.defined() || !root.requires_grad()) {
+      throw Error(ErrorCode::kInvalid, "requires_grad not set on " + name);
     }
-    if (!root.grad_fn()) throw Error(ErrorCode::kInvalid, name + "is a leaf: nothing led to it");
+    if (root.numel() != 1) {
+      throw Error(ErrorCode::kInvalid, name + " is not a scalar, all roots need to be scalar: it has " +
+                                           std::to_string(root.numel()) + " elements");
+    }
+    if (!root.grad_fn()) {
+      throw Error(ErrorCode::kInvalid, name + " does not have a valid gradient function: it is a leaf");
+    }
   }
 }
 
