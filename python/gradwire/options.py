@@ -18,9 +18,13 @@ _CHANNELS = {"basic", "cma", "mpt_uv", "xth", "cuda_basic", "cuda_gdr", "cuda_ip
 
 
 def _device(device: DeviceLike) -> torch.device:
-    if isinstance(device, int) and device < 0:
+    if not isinstance(device, int):
+        return torch.device(device)
+    if device < 0:
         raise RuntimeError(f"Device index must not be negative, but {device} is")
-    return torch.device(device)
+    # torch.device(index) would refuse on a machine without accelerators, where maps can be written all the same.
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cuda" if kind is None else kind.type, device)
 
 
 def _check_names(kind: str, names: list[str] | None, known: set[str]) -> None:

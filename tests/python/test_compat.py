@@ -1,0 +1,96 @@
+"""Programs written to torch's names, which do not know of gradwire."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from conftest import LIMIT_S
+
+# Trains nothing: calls, references, gradients and a remote module, by torch's names alone.
+PROGRAM = """
+    import sys
+    import torch
+    import torch.distributed.autograd as dist_autograd
+    import torch.distributed.rpc as rpc
+    import torch.multiprocessing as mp
+    from torch.distributed.nn import RemoteModule
+    from torch.distributed.optim import DistributedOptimizer
+    from torch.distributed.rpc import RRef
+
+    def double(x):
+        return 2 * x
+
+    def weight(rref):
+        return rref.local_value()
+
+    def leaf():
+        return torch.ones(2, requires_grad=True)
+
+    def run(rank, world_size, store):
+        torch.set_num_threads(1)
+        rpc.init_rpc(f"worker{rank}", rank=rank, world_size=world_size,
+                     rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method="file://" + store))
+        if rank == 0:
+            assert rpc.rpc_sync("worker1", double, args=(torch.ones(2),)).sum() == 4
+            rref = rpc.remote("worker1", leaf)
+            assert isinstance(rref, RRef)
+            optimizer = DistributedOptimizer(torch.optim.SGD, [rref], lr=1.0)
+            with dist_autograd.context() as context_id:
+                loss = rpc.rpc_sync("worker1", weight, args=(rref,)).sum()
+                dist_autograd.backward(context_id, [loss])
+                optimizer.step(context_id)
+            assert torch.equal(rref.to_here(), torch.zeros(2)), rref.to_here()
+            module = RemoteModule("worker1/cpu", torch.nn.Linear, args=(2, 3))
+            assert module(torch.ones(4, 2)).shape == (4, 3)
+            print("calls by", rpc.rpc_sync.__module__, flush=True)
+        rpc.shutdown()
+
+    if __name__ == "__main__":
+        method, store = sys.argv[1:]
+        mp.start_processes(run, args=(2, store), nprocs=2, start_method=method)
+"""
+
+
+def run_program(arguments, tmp_path):
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=tmp_path
+    )
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_program_runs_unchanged_in_all_its_processes(tmp_path, method):
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
+    ended = run_program(["-m", "gradwire", "program.py", method, str(tmp_path / "store")], tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "calls by gradwire.rpc" in ended.stdout
+
+
+def test_a_program_that_installs_by_itself(tmp_path):
+    installing = "import gradwire\ngradwire.install()\n" + textwrap.dedent(PROGRAM)
+    (tmp_path / "program.py").write_text(installing)
+    ended = run_program(["program.py", "spawn", str(tmp_path / "store")], tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "calls by gradwire.rpc" in ended.stdout
+
+
+def test_a_module_as_a_program(tmp_path):
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
+    ended = run_program(["-m", "gradwire", "-m", "program", "spawn", str(tmp_path / "store")], tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "calls by gradwire.rpc" in ended.stdout
+
+
+def test_arguments_exit_codes_and_help(tmp_path):
+    (tmp_path / "program.py").write_text("import sys\nprint(sys.argv, __name__)\nsys.exit(7)\n")
+    ended = run_program(["-m", "gradwire", "program.py", "--flag", "x"], tmp_path)
+    assert ended.returncode == 7
+    assert ended.stdout.strip() == "['program.py', '--flag', 'x'] __main__"
+    assert "usage: python -m gradwire" in run_program(["-m", "gradwire", "--help"], tmp_path).stdout
+    assert run_program(["-m", "gradwire"], tmp_path).returncode == 2
+
+
+def test_importing_gradwire_leaves_torch_alone(tmp_path):
+    code = "import gradwire, torch.distributed.rpc as rpc; print(rpc.__name__, rpc.RRef.__module__)"
+    ended = run_program(["-c", code], tmp_path)
+    assert ended.stdout.strip() == "torch.distributed.rpc torch.distributed.rpc.api", ended.stderr

@@ -1,0 +1,234 @@
+"""Gatherings over sets of workers, and groups whose workers come and go."""
+
+import multiprocessing
+import traceback
+
+import pytest
+import torch
+from conftest import LIMIT_S, options
+
+import gradwire
+from gradwire import Error, rpc
+
+fork = multiprocessing.get_context("fork")
+
+
+def gather(value, names=None, timeout=-1.0):
+    return gradwire.all_gather(value, names, timeout)
+
+
+def own_name_and_tensor():
+    name = rpc.get_worker_info().name
+    return gather({"name": name, "tensor": torch.full((3,), float(name[-1])), "rref": rpc.RRef(name)})
+
+
+def three_times():
+    name = rpc.get_worker_info().name
+    return [gather((name, number)) for number in range(3)]
+
+
+def refused():
+    try:
+        gather(1, ["worker0", "worker2"])
+    except Error as error:
+        return error.code, str(error)
+
+
+def late_part():
+    try:
+        gather(1, ["worker0", "worker1"])
+    except Error as error:
+        return error.code, str(error)
+
+
+def test_all_gather_carries_tensors_and_references(group):
+    def body():
+        others = [rpc.rpc_async(f"worker{rank}", own_name_and_tensor) for rank in (1, 2)]
+        for found in [own_name_and_tensor(), *(other.wait() for other in others)]:
+            assert list(found) == ["worker0", "worker1", "worker2"]
+            for name, part in found.items():
+                assert part["name"] == name
+                assert torch.equal(part["tensor"], torch.full((3,), float(name[-1])))
+                assert part["rref"].owner_name() == name
+                assert part["rref"].to_here() == name
+
+    group(body, world_size=3)
+
+
+def test_gatherings_of_one_set_come_in_order(group):
+    def body():
+        other = rpc.rpc_async("worker1", three_times)
+        expected = [{"worker0": ("worker0", number), "worker1": ("worker1", number)} for number in range(3)]
+        assert three_times() == expected
+        assert other.wait() == expected
+
+    group(body)
+
+
+def test_sets_do_not_disturb_each_other(group):
+    def body():
+        sets = ["worker0", "worker1"], ["worker1", "worker2"], ["worker2"], ["worker0", "worker1", "worker2"]
+        calls = [
+            (names, rpc.rpc_async(name, gather, args=(name, names)))
+            for names in sets
+            for name in names
+            if name != "worker0"
+        ]
+        for names in sets:
+            if "worker0" in names:
+                assert gather("worker0", names) == {name: name for name in names}
+        for names, call in calls:
+            assert call.wait() == {name: name for name in names}
+
+    group(body, world_size=3)
+
+
+def test_barrier_is_passed_by_all_or_none(group):
+    def body():
+        other = rpc.rpc_async("worker1", gradwire.barrier)
+        assert not other.done()  # this worker is not there yet
+        gradwire.barrier()
+        other.wait()
+
+    group(body)
+
+
+def test_one_who_does_not_gather_is_refused(group):
+    def body():
+        code, text = rpc.rpc_sync("worker1", refused)
+        assert code == "Invalid"
+        assert "'worker1' is not among those that gather: worker0, worker2" in text
+
+    group(body, world_size=3)
+
+
+def test_a_timeout_names_who_has_not_come_and_the_next_gathering_works(group):
+    def body():
+        with pytest.raises(Error, match="these have not come: worker1") as caught:
+            gather(0, ["worker0", "worker1"], timeout=0.05)
+        assert caught.value.code == "TimedOut"
+        code, text = rpc.rpc_sync("worker1", late_part)  # its part of the gathering that was given up
+        assert code == "TimedOut"
+        assert "worker1" in text
+        other = rpc.rpc_async("worker1", gather, args=(1, ["worker0", "worker1"]))
+        assert gather(0, ["worker0", "worker1"]) == other.wait() == {"worker0": 0, "worker1": 1}
+
+    group(body)
+
+
+def test_worker_infos(group):
+    def body():
+        assert [(info.name, info.id) for info in gradwire.get_worker_infos()] == [("worker0", 0), ("worker1", 1)]
+
+    group(body)
+
+
+def same(value):
+    return value
+
+
+def join(store, rank, name=None, world_size=None):
+    rpc.init_rpc(name or f"worker{rank}", rank=rank, world_size=world_size, rpc_backend_options=options(store))
+
+
+def together(tmp_path, *bodies):
+    """Runs each body(meet, store) in a process of its own; meet() waits until all of them have called it."""
+    barrier = fork.Barrier(len(bodies))
+    reports = fork.SimpleQueue()
+
+    def run(body):
+        torch.set_num_threads(1)
+        try:
+            body(lambda: barrier.wait(LIMIT_S), tmp_path / "store")
+            reports.put(None)
+        except BaseException:
+            barrier.abort()
+            reports.put(traceback.format_exc())
+
+    processes = [fork.Process(target=run, args=(body,)) for body in bodies]
+    for process in processes:
+        process.start()
+    faults = [reports.get() for _ in processes]
+    for process in processes:
+        process.join(LIMIT_S)
+        assert process.exitcode == 0
+    assert not any(faults), "\n".join(filter(None, faults))
+
+
+def test_workers_come_and_go(tmp_path):
+    def first(meet, store):
+        join(store, 0)
+        meet()  # the others join, at once
+        meet()
+        for rank in (1, 2):
+            assert rpc.rpc_sync(f"worker{rank}", same, args=(rank,)) == rank
+        assert [info.name for info in rpc.get_worker_infos()] == ["worker0", "worker1", "worker2"]
+        meet()  # worker1 leaves
+        meet()
+        with pytest.raises(Error, match=r"could not find destination|gone|ended|shut down"):
+            rpc.rpc_sync("worker1", same, args=(1,))
+        assert rpc.rpc_sync("worker2", same, args=(2,)) == 2
+        meet()  # and comes again
+        meet()
+        assert rpc.rpc_sync("worker1", same, args=(3,)) == 3
+        meet()
+        rpc.shutdown()
+
+    def second(meet, store):
+        meet()
+        join(store, 1)
+        meet()
+        meet()
+        rpc.shutdown()  # waits for nobody: the others are not there
+        meet()
+        meet()
+        join(store, 1)
+        assert rpc.rpc_sync("worker2", same, args=(4,)) == 4
+        meet()
+        meet()
+        rpc.shutdown()
+
+    def third(meet, store):
+        meet()
+        join(store, 2)
+        for _ in range(6):
+            meet()
+        rpc.shutdown()
+
+    together(tmp_path, first, second, third)
+
+
+def test_names_and_ranks_of_an_open_group_are_unique(tmp_path):
+    def first(meet, store):
+        join(store, 0)
+        meet()
+        meet()
+        rpc.shutdown()
+
+    def second(meet, store):
+        meet()
+        with pytest.raises(Error, match="name 'worker0' is not unique"):
+            join(store, 1, name="worker0")
+        with pytest.raises(Error, match="rank 0 is not unique"):
+            join(store, 0, name="other")
+        join(store, 1)  # what was taken for the refused ones is free again
+        rpc.shutdown()
+        meet()
+
+    together(tmp_path, first, second)
+
+
+def test_fixed_and_open_groups_do_not_mix(tmp_path):
+    def first(meet, store):
+        join(store, 0, world_size=1)
+        meet()
+        meet()
+        rpc.shutdown()
+
+    def second(meet, store):
+        meet()
+        with pytest.raises(Error, match="mixes statically and dynamically initialized members"):
+            join(store, 1)
+        meet()
+
+    together(tmp_path, first, second)
