@@ -3,6 +3,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -35,6 +36,26 @@ class GRADWIRE_API Outcome {
 
 using Completion = UniqueFunction<void(Outcome)>;
 
+// A call that is under way, for its caller; cheap to copy.
+class GRADWIRE_API CallHandle {
+ public:
+  class Canceller {
+   public:
+    virtual ~Canceller() = default;
+    virtual bool CancelCall(uint64_t call) = 0;
+  };
+  CallHandle() = default;  // of no call
+  CallHandle(std::weak_ptr<Canceller> canceller, uint64_t call) : canceller_(std::move(canceller)), call_(call) {}
+
+  // Ends the call with kCancelled unless it has ended; true when it did. The callee does not start it if it has not
+  // yet, tells its handler (IncomingCall::cancelled()) if it has, and discards its result. Any thread, at any time.
+  bool Cancel() const;
+
+ private:
+  std::weak_ptr<Canceller> canceller_;
+  uint64_t call_ = 0;
+};
+
 // What layers above the calls keep with one call, by slot number (src/rpc/interceptor.h lists who uses which).
 using CallState = std::array<std::shared_ptr<void>, 3>;
 
@@ -55,6 +76,9 @@ class GRADWIRE_API IncomingCall {
   // The result stays here, behind a remote reference: Reply() may pass a LocalObject, and nothing is encoded.
   virtual bool keeps_result() const = 0;
 
+  // The caller has cancelled it and awaits no result: what takes long may look from time to time. Any thread.
+  virtual bool cancelled() const = 0;
+
   // The arguments are released first; a handler must not use them after it. Not under a role unless the function is
   // short. Encodes the value, which may throw Error: then the call fails with that.
   virtual void Reply(Payload value) = 0;
@@ -69,6 +93,9 @@ class GRADWIRE_API IncomingCall {
   virtual void Resume(UniqueFunction<void()> answer) = 0;
   virtual void Post(UniqueFunction<void()> answer) = 0;
 };
+
+// The same of the call that the current thread serves, for functions that do not see it; false when it serves none.
+GRADWIRE_API bool this_call_cancelled();
 
 using Handler = std::function<void(const std::shared_ptr<IncomingCall>&)>;
 

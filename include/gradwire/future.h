@@ -12,6 +12,7 @@
 
 namespace gradwire {
 
+class CallHandle;
 class Executor;
 
 namespace detail {
@@ -22,8 +23,12 @@ class GRADWIRE_API FutureState {
   explicit FutureState(std::shared_ptr<Executor> executor);
   ~FutureState();
 
-  void Complete(std::shared_ptr<void> value);
-  void Fail(Failure failure);
+  // Whether this completed it.
+  bool Complete(std::shared_ptr<void> value);
+  bool Fail(Failure failure);
+  // What Cancel() cancels; when not given, only the future itself ends.
+  void SetCall(CallHandle call);
+  bool Cancel();
   bool done() const;
   // Blocks until done; the value, or throws Error.
   const std::shared_ptr<void>& Wait() const;
@@ -56,6 +61,10 @@ class Future {
   }
 
   bool done() const { return state_->done(); }
+
+  // Ends it with kCancelled unless it is done; true when it did. The call behind it is cancelled on its callee too
+  // (CallHandle); one that `then` made has no call, and the future that it comes from goes on.
+  bool cancel() const { return state_->Cancel(); }
 
   // The result of `f(*this)`, called on a pool thread once this is done, failed or not. What `f` throws fails the
   // returned future.

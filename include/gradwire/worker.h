@@ -112,7 +112,7 @@ class GRADWIRE_API Worker {
   Future<R> rpc_async(const std::string& to, const std::string& function, const std::tuple<A...>& args,
                       CallOptions options = {}) {
     auto state = NewFuture();
-    Send(worker_info(to), function, EncodeValue(args), options, [state](Outcome outcome) {
+    state->SetCall(Send(worker_info(to), function, EncodeValue(args), options, [state](Outcome outcome) {
       try {
         Payload& value = outcome.value();
         if constexpr (std::is_void_v<R>) {
@@ -123,7 +123,7 @@ class GRADWIRE_API Worker {
       } catch (const Error& error) {
         state->Fail(error.failure());
       }
-    });
+    }));
     return Future<R>(std::move(state));
   }
 
@@ -165,7 +165,8 @@ class GRADWIRE_API Worker {
   void shutdown(bool graceful = true, std::chrono::milliseconds timeout = std::chrono::milliseconds{0});
 
   // ---- The same on encoded values: what the Python package stands on. ----
-  void Send(const WorkerInfo& to, const std::string& function, Payload args, CallOptions options, Completion done);
+  CallHandle Send(const WorkerInfo& to, const std::string& function, Payload args, CallOptions options,
+                  Completion done);
   Outcome SendAndWait(const WorkerInfo& to, const std::string& function, Payload args, CallOptions options);
   std::shared_ptr<RRefHandle> Remote(const WorkerInfo& to, const std::string& function, Payload args,
                                      CallOptions options);

@@ -161,6 +161,9 @@ Completion CompletionOf(py::handle future, c10::TypePtr result) {
 }
 
 void BindFuture(py::module_& module) {
+  py::class_<CallHandle>(module, "Call").def("cancel", [](const CallHandle& self) {
+    return WithoutLock([&] { return self.Cancel(); });
+  });
   module.def("future_then", Then, py::arg("future"), py::arg("callback"), py::arg("next"));
   module.def("future_add_done_callback", AddDoneCallback, py::arg("future"), py::arg("callback"));
   module.def("future_set_exception", SetException, py::arg("future"), py::arg("exception"));

@@ -141,15 +141,16 @@ py::object PythonWorker::CallSync(py::handle to, py::handle function, py::handle
   return Take(std::move(outcome));
 }
 
-void PythonWorker::CallAsync(py::handle future, py::handle to, py::handle function, py::handle args, py::handle kwargs,
-                             double timeout) {
+CallHandle PythonWorker::CallAsync(py::handle future, py::handle to, py::handle function, py::handle args,
+                                   py::handle kwargs, double timeout) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
   const CallOptions options = WithTimeout(timeout);
-  Naming(callee, function, [&] {
+  return Naming(callee, function, [&] {
     EncodedCall call = EncodeCall(function, args, kwargs);
     Completion done = CompletionOf(future, std::move(call.result));
-    WithoutLock([&] { worker.Send(callee, call.function, std::move(call.args), options, std::move(done)); });
+    return WithoutLock(
+        [&] { return worker.Send(callee, call.function, std::move(call.args), options, std::move(done)); });
   });
 }
 

@@ -34,8 +34,8 @@ class PythonWorker {
   // To a name, a rank or a WorkerInfo.
   py::object CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout);
   // Completes `future`, a gradwire Future. Raises at once only what is wrong with the arguments.
-  void CallAsync(py::handle future, py::handle to, py::handle function, py::handle args, py::handle kwargs,
-                 double timeout);
+  CallHandle CallAsync(py::handle future, py::handle to, py::handle function, py::handle args, py::handle kwargs,
+                       double timeout);
   py::object Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout);
   std::shared_ptr<RRefHandle> Own(py::object value, std::string type_name);
 

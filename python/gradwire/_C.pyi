@@ -54,6 +54,9 @@ class Surroundings:
     def enter(self) -> None: ...
     def exit(self) -> None: ...
 
+class Call:
+    def cancel(self) -> bool: ...
+
 class Worker:
     def __init__(
         self,
@@ -85,7 +88,7 @@ class Worker:
         args: tuple[Any, ...] | list[Any] | None,
         kwargs: dict[str, Any] | None,
         timeout: float,
-    ) -> None: ...
+    ) -> Call: ...
     def remote(
         self,
         to: str | int | WorkerInfo,

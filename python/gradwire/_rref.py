@@ -132,5 +132,5 @@ class _Method:
         if self._mode == "remote":
             return worker.remote(owner, _call_on_owner, sent, None, self._timeout)
         future: Future[Any] = Future()
-        worker.call_async(future, owner, _call_on_owner, sent, None, self._timeout)
+        future._call = worker.call_async(future, owner, _call_on_owner, sent, None, self._timeout)
         return future

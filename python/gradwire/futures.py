@@ -22,6 +22,16 @@ class Future(torch.futures.Future[T], Generic[T]):
     calls and wait for them.
     """
 
+    _call: _C.Call | None = None  # the call that completes it
+
+    def cancel(self) -> bool:
+        """Ends the call with an error whose code is Cancelled, unless it has ended; True when it did.
+
+        The callee does not start the function if it has not yet. A function that runs goes on, and its result is
+        discarded. Futures that no call completes cannot be cancelled: False.
+        """
+        return self._call is not None and self._call.cancel()
+
     def wait(self) -> T:
         """The value; blocks until it is there. Raises what the function raised on its callee, each time."""
         _C.future_wait(self, _default.worker)

@@ -254,7 +254,7 @@ def rpc_async(
     if worker is None:
         raise _default.not_initialized()
     future: Future[Any] = Future()
-    worker.call_async(future, to, func, args, kwargs, timeout)
+    future._call = worker.call_async(future, to, func, args, kwargs, timeout)
     return future
 
 

@@ -30,6 +30,7 @@ class TestIncomingCall final : public IncomingCall {
   const WorkerInfo& caller() const override { return caller_; }
   const std::string& function() const override { return function_; }
   Payload& args() override { return args_; }
+  bool cancelled() const override { return false; }
   bool keeps_result() const override { return false; }
   void Reply(Payload value) override { Answer(std::move(value)); }
   void Fail(Failure failure) override { Answer(std::move(failure)); }

@@ -77,7 +77,11 @@ std::string Rpc::Impl::stop_reason() const {
 }
 
 Rpc::Counts Rpc::Impl::counts() const {
-  return {.sent = sent_.load(), .handled = handled_.load(), .pending = pending_.external(), .serving = serving_.load()};
+  return {.sent = sent_.load(),
+          .handled = handled_.load(),
+          .pending = pending_.external(),
+          .serving = serving_.load(),
+          .dropped = dropped_.load()};
 }
 
 void Rpc::Impl::Stop(const std::string& why) {

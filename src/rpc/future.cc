@@ -6,6 +6,7 @@
 
 #include "base/event.h"
 #include "base/executor.h"
+#include "gradwire/call.h"
 
 namespace gradwire::detail {
 
@@ -21,19 +22,21 @@ struct FutureState::State : std::enable_shared_from_this<State> {
   std::optional<Failure> failure;
   // guarded by mutex
   bool completed = false;
+  CallHandle call;
   bool draining = false;  // one task runs callbacks, in order
   std::deque<UniqueFunction<void()>> callbacks;
 
-  void Finish(std::shared_ptr<void> new_value, std::optional<Failure> new_failure) {
+  bool Finish(std::shared_ptr<void> new_value, std::optional<Failure> new_failure) {
     {
       std::lock_guard lock(mutex);
-      if (completed) return;
+      if (completed) return false;
       completed = true;
       value = std::move(new_value);
       failure = std::move(new_failure);
     }
     event.Set();
     Drain();
+    return true;
   }
 
   void Drain() {
@@ -63,8 +66,24 @@ struct FutureState::State : std::enable_shared_from_this<State> {
 FutureState::FutureState(std::shared_ptr<Executor> executor) : state_(std::make_shared<State>(std::move(executor))) {}
 FutureState::~FutureState() = default;
 
-void FutureState::Complete(std::shared_ptr<void> value) { state_->Finish(std::move(value), std::nullopt); }
-void FutureState::Fail(Failure failure) { state_->Finish(nullptr, std::move(failure)); }
+bool FutureState::Complete(std::shared_ptr<void> value) { return state_->Finish(std::move(value), std::nullopt); }
+bool FutureState::Fail(Failure failure) { return state_->Finish(nullptr, std::move(failure)); }
+
+void FutureState::SetCall(CallHandle call) {
+  std::lock_guard lock(state_->mutex);
+  state_->call = std::move(call);
+}
+
+bool FutureState::Cancel() {
+  CallHandle call;
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->completed) return false;
+    call = state_->call;
+  }
+  call.Cancel();
+  return Fail({.code = ErrorCode::kCancelled, .text = "the call was cancelled by its caller"});
+}
 bool FutureState::done() const { return state_->event.is_set(); }
 const std::shared_ptr<Executor>& FutureState::executor() const { return state_->executor; }
 

@@ -7,4 +7,9 @@ Payload& Outcome::value() {
   return std::get<Payload>(result_);
 }
 
+bool CallHandle::Cancel() const {
+  const auto canceller = canceller_.lock();
+  return canceller && canceller->CancelCall(call_);
+}
+
 }  // namespace gradwire

@@ -12,6 +12,8 @@ Task Rpc::Impl::OnRequest(const std::shared_ptr<Session>& session, wire::Request
   auto call = std::make_shared<ServedCallImpl>(shared_from_this(), session, std::move(request), entry);
   if (time_left_us > 0) call->set_deadline(clock().Now() + std::chrono::microseconds(time_left_us));
   if (!entry || !entry->is_internal) serving_.fetch_add(1);
+  // One that runs at once cannot be cancelled.
+  if (!entry || !entry->is_short) served_.Add(call);
   call->Header();
   return [this, call = std::move(call)]() mutable {
     if (!options_.faults || !Delay(call)) Dispatch(std::move(call));
@@ -36,8 +38,13 @@ void Rpc::Impl::Dispatch(std::shared_ptr<ServedCallImpl> call) {
     entry->NoteInlineRun(std::chrono::steady_clock::now() - begin);
     return;
   }
+  served_.Add(call);
   options_.executor->Post([self = shared_from_this(), call = std::move(call)] {
-    if (call->deadline() && *call->deadline() <= self->clock().Now()) {
+    if (call->cancelled()) {
+      self->dropped_.fetch_add(1);
+      call->Fail({.code = ErrorCode::kCancelled, .text = "'" + call->function() + "' was not started"});
+    } else if (call->deadline() && *call->deadline() <= self->clock().Now()) {
+      self->dropped_.fetch_add(1);
       call->Fail({.code = ErrorCode::kTimedOut,
                   .text = "RPC ran for more than its deadline allows: '" + call->function() + "' was not started"});
     } else {
@@ -60,8 +67,12 @@ Task Rpc::Impl::OnReply(const std::shared_ptr<Session>& session, wire::Reply rep
   };
 }
 
-void Rpc::Impl::OnCancel(const std::shared_ptr<Session>&, const wire::Cancel&) {
-  // A cancel is advice: the caller has given up by itself already.
+void Rpc::Impl::OnCancel(const std::shared_ptr<Session>& session, const wire::Cancel& cancel) {
+  // Advice: the caller has given up by itself already. Nothing is there when the call has ended, or runs at once.
+  auto call = served_.Find(session->peer().id, cancel.call_id);
+  if (!call) return;
+  call->Cancel();
+  options_.executor->Post([call = std::move(call)] {});  // perhaps the last one: not destroyed under a role
 }
 
 Outcome Rpc::Impl::Open(PendingCall& pending) {
@@ -109,8 +120,9 @@ void Rpc::Impl::Expire(CallId id, std::chrono::microseconds limit) {
                       pending->to.name + "' has not answered the call of '" + pending->function + "'"});
 }
 
-void Rpc::Impl::OnServed(bool internal) {
-  if (internal) return;
+void Rpc::Impl::OnServed(ServedCallImpl& call) {
+  served_.Remove(call);
+  if (call.entry() && call.entry()->is_internal) return;
   handled_.fetch_add(1);
   serving_.fetch_sub(1);
 }

@@ -25,11 +25,12 @@ void Rpc::InSendStep(UniqueFunction<void()> step) {
   step();
 }
 
-void Rpc::Send(Call call, Completion done) {
+CallHandle Rpc::Send(Call call, Completion done) {
   auto pending = std::make_shared<PendingCall>();
   pending->done = std::move(done);
   pending->short_completion = call.short_completion;
   impl_->Send(std::move(call), pending);
+  return {impl_, pending->id};
 }
 
 Outcome Rpc::SendAndWait(Call call) { return impl_->SendAndWait(std::move(call)); }

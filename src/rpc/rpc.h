@@ -62,7 +62,7 @@ class Rpc {
 
   // Queues the call. `done` runs once, on the executor. Throws Error when the call fails before its send step (O5):
   // nothing is left behind then. Any thread; not under a role unless the arguments carry no reference.
-  void Send(Call call, Completion done);
+  CallHandle Send(Call call, Completion done);
 
   // The same, and waits. The value is decoded on this thread. Throws Error only before the send step.
   Outcome SendAndWait(Call call);
@@ -74,8 +74,9 @@ class Rpc {
   struct Counts {
     uint64_t sent = 0;  // requests sent and served, those of internal functions left out
     uint64_t handled = 0;
-    size_t pending = 0;  // calls that wait for their reply, and
-    size_t serving = 0;  // calls that run, internal ones left out
+    size_t pending = 0;    // calls that wait for their reply, and
+    size_t serving = 0;    // calls that run, internal ones left out
+    uint64_t dropped = 0;  // requests that were not started: their deadline was over (C2), or they were cancelled
     bool operator==(const Counts&) const = default;
   };
   Counts counts() const;

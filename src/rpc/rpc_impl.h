@@ -12,6 +12,7 @@
 #include "rpc/pending_calls.h"
 #include "rpc/rpc.h"
 #include "rpc/served_call.h"
+#include "rpc/served_calls.h"
 #include "rpc/session.h"
 
 namespace gradwire::rpc {
@@ -19,6 +20,7 @@ namespace gradwire::rpc {
 class Rpc::Impl final : public SessionHost,
                         public LinkHost,
                         public ServedCallHost,
+                        public CallHandle::Canceller,
                         public std::enable_shared_from_this<Impl> {
  public:
   explicit Impl(Options options) : options_(std::move(options)), timeout_(options_.timeout) {}
@@ -52,7 +54,10 @@ class Rpc::Impl final : public SessionHost,
   const Interceptors& interceptors() const override { return options_.interceptors; }
   void SendReply(const std::shared_ptr<Session>& session, wire::Reply reply) override;
   void Post(Task task) override { options_.executor->Post(std::move(task)); }
-  void OnServed(bool internal) override;
+  void OnServed(ServedCallImpl& call) override;
+
+  // CallHandle::Canceller
+  bool CancelCall(uint64_t id) override;
 
   const Options options_;
   Members members_;
@@ -80,7 +85,8 @@ class Rpc::Impl final : public SessionHost,
   Outcome Open(PendingCall& pending);
 
   PendingCalls pending_;
-  std::atomic<uint64_t> sent_{0}, handled_{0}, serving_{0};
+  ServedCalls served_;
+  std::atomic<uint64_t> sent_{0}, handled_{0}, serving_{0}, dropped_{0};
   mutable std::mutex sessions_mutex_;
   std::string stop_reason_;  // guarded by sessions_mutex_; not empty once stopped
   std::unordered_map<WorkerId, std::shared_ptr<Session>> sessions_;

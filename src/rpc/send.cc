@@ -110,6 +110,17 @@ Outcome Rpc::Impl::SendAndWait(Call call) {
   return Open(*pending);
 }
 
+bool Rpc::Impl::CancelCall(uint64_t id) {
+  const auto pending = pending_.Take(id);
+  if (!pending) return false;
+  if (const auto session = SessionWith(pending->to)) {
+    if (!session->Enqueue(wire::FrameKind::kCancel, wire::Encode(wire::Cancel{id}))) session->Flush();
+  }
+  EndWithout(pending, {.code = ErrorCode::kCancelled,
+                       .text = "the call of '" + pending->function + "' was cancelled by its caller; it may have run"});
+  return true;
+}
+
 void Rpc::Impl::Notify(WorkerId to, const std::string& function, Payload args) {
   const std::optional<Member> member = members_.Find(to);
   if (!member) return;

@@ -37,6 +37,15 @@ Failure FromException(const std::exception& error) {
   return {.code = ErrorCode::kRemote, .text = error.what(), .type_name = TypeName(error)};
 }
 
+thread_local const IncomingCall* this_call = nullptr;
+
+struct ThisCallScope {
+  explicit ThisCallScope(const IncomingCall* call) : outer(std::exchange(this_call, call)) {}
+  ~ThisCallScope() { this_call = outer; }
+  ThisCallScope(const ThisCallScope&) = delete;
+  const IncomingCall* const outer;
+};
+
 // What OnDispatch returned, destroyed in reverse order.
 struct Surroundings {
   std::vector<std::shared_ptr<void>> scopes;
@@ -70,6 +79,15 @@ void ServedCallImpl::Header() {
 }
 
 std::shared_ptr<void> ServedCallImpl::Enter() {
+  struct Entered {
+    std::shared_ptr<ServedCallImpl> call;
+    ThisCallScope scope;
+    std::shared_ptr<void> surroundings;
+  };
+  return std::shared_ptr<Entered>(new Entered{shared_from_this(), ThisCallScope(this), EnterInterceptors()});
+}
+
+std::shared_ptr<void> ServedCallImpl::EnterInterceptors() {
   auto surroundings = std::make_shared<Surroundings>();
   ServedCall call = view();
   for (const auto& interceptor : host_->interceptors()) {
@@ -87,7 +105,8 @@ void ServedCallImpl::Run() {
     }
     CheckRequired(host_->interceptors(), request_.extensions, "the call of '" + request_.function + "'");
     wire::CheckArrived(request_.args);
-    const std::shared_ptr<void> surroundings = Enter();
+    const ThisCallScope scope(this);
+    const std::shared_ptr<void> surroundings = EnterInterceptors();
     entry_->handler(shared_from_this());
   } catch (const std::exception& error) {
     if (!answered_.load()) Answer(FromException(error));
@@ -120,17 +139,19 @@ void ServedCallImpl::Answer(Outcome outcome) {
   if (answered_.exchange(true)) {
     throw Error(ErrorCode::kInvalid, "the call of '" + request_.function + "' was answered twice");
   }
-  const bool internal = entry_ && entry_->is_internal;
   try {
     Finish(std::move(outcome));
   } catch (...) {
-    host_->OnServed(internal);
+    host_->OnServed(*this);
     throw;
   }
-  host_->OnServed(internal);
+  host_->OnServed(*this);
 }
 
 void ServedCallImpl::Finish(Outcome outcome) {
+  if (cancelled() && outcome.ok()) {
+    outcome = Failure{.code = ErrorCode::kCancelled, .text = "'" + request_.function + "' was cancelled"};
+  }
   if (!outcome.ok()) outcome = Describe(outcome.failure());
   wire::Reply reply;
   reply.call_id = request_.call_id;
@@ -162,3 +183,5 @@ void ServedCallImpl::Finish(Outcome outcome) {
 }
 
 }  // namespace gradwire::rpc
+
+bool gradwire::this_call_cancelled() { return rpc::this_call && rpc::this_call->cancelled(); }

@@ -14,6 +14,8 @@
 
 namespace gradwire::rpc {
 
+class ServedCallImpl;
+
 // What a served call needs from its Rpc.
 class ServedCallHost {
  public:
@@ -22,7 +24,7 @@ class ServedCallHost {
   virtual const Peer& self() const = 0;
   virtual void SendReply(const std::shared_ptr<Session>& session, wire::Reply reply) = 0;
   virtual void Post(Task task) = 0;
-  virtual void OnServed(bool internal) = 0;  // once for each call made with OnServing()
+  virtual void OnServed(ServedCallImpl& call) = 0;  // once for each call
 };
 
 class ServedCallImpl final : public IncomingCall, public std::enable_shared_from_this<ServedCallImpl> {
@@ -40,11 +42,14 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   std::optional<TimePoint> deadline() const { return deadline_; }
   const std::shared_ptr<Functions::Entry>& entry() const { return entry_; }
   const wire::Request& request() const { return request_; }
+  WorkerId caller_id() const { return session_->peer().id; }
+  void Cancel() { cancelled_.store(true); }
 
   const WorkerInfo& caller() const override { return caller_; }
   const std::string& function() const override { return request_.function; }
   Payload& args() override { return request_.args; }
   bool keeps_result() const override { return request_.keep_as.has_value(); }
+  bool cancelled() const override { return cancelled_.load(); }
   void Reply(Payload value) override;
   void Fail(Failure failure) override;
   std::shared_ptr<void> Enter() override;
@@ -53,6 +58,7 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
 
  private:
   ServedCall view() { return {session_->peer(), request_, state_}; }
+  std::shared_ptr<void> EnterInterceptors();
   void Answer(Outcome outcome);
   void Finish(Outcome outcome);
   Failure Describe(Failure failure) const;
@@ -65,6 +71,9 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   CallState state_;
   std::optional<TimePoint> deadline_;
   std::atomic<bool> answered_{false};
+  std::atomic<bool> cancelled_{false};
+  bool is_listed_ = false;  // guarded by the mutex of ServedCalls
+  friend class ServedCalls;
 };
 
 }  // namespace gradwire::rpc

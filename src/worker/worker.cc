@@ -303,9 +303,9 @@ rpc::Call MakeCall(const rpc::Peer& to, const std::string& function, Payload arg
 }
 }  // namespace
 
-void Worker::Send(const WorkerInfo& to, const std::string& function, Payload args, CallOptions options,
-                  Completion done) {
-  impl_->rpc->Send(MakeCall(impl_->PeerOf(to), function, std::move(args), options), std::move(done));
+CallHandle Worker::Send(const WorkerInfo& to, const std::string& function, Payload args, CallOptions options,
+                        Completion done) {
+  return impl_->rpc->Send(MakeCall(impl_->PeerOf(to), function, std::move(args), options), std::move(done));
 }
 
 Outcome Worker::SendAndWait(const WorkerInfo& to, const std::string& function, Payload args, CallOptions options) {

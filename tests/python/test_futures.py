@@ -197,3 +197,18 @@ def test_a_future_fails_when_its_worker_is_gone_locally(alone):
         future.wait()
     release()
     leaver.join()
+
+
+def test_a_cancelled_call_ends_at_once_and_its_result_is_discarded(alone):
+    _release.clear()
+    running = rpc.rpc_async("me", wait_for_release)
+    assert running.cancel()
+    with pytest.raises(Error) as raised:
+        running.wait()
+    assert raised.value.code == "Cancelled"
+    assert not running.cancel()
+    release()
+    ended = rpc.rpc_async("me", add, args=(1,))
+    assert ended.wait() == 2
+    assert not ended.cancel()
+    assert not futures.Future().cancel()

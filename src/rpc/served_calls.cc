@@ -1,0 +1,29 @@
+#include "rpc/served_calls.h"
+
+namespace gradwire::rpc {
+
+void ServedCalls::Add(const std::shared_ptr<ServedCallImpl>& call) {
+  const CallId id = call->request().call_id;
+  if (id == 0) return;  // a notification has no caller that could cancel it
+  std::lock_guard lock(mutex_);
+  if (std::exchange(call->is_listed_, true)) return;
+  calls_.emplace(Key{call->caller_id().packed(), id}, call);
+}
+
+void ServedCalls::Remove(ServedCallImpl& call) {
+  std::lock_guard lock(mutex_);
+  if (std::exchange(call.is_listed_, false)) calls_.erase(Key{call.caller_id().packed(), call.request().call_id});
+}
+
+std::shared_ptr<ServedCallImpl> ServedCalls::Find(WorkerId caller, CallId id) const {
+  std::lock_guard lock(mutex_);
+  const auto it = calls_.find({caller.packed(), id});
+  return it == calls_.end() ? nullptr : it->second.lock();
+}
+
+size_t ServedCalls::size() const {
+  std::lock_guard lock(mutex_);
+  return calls_.size();
+}
+
+}  // namespace gradwire::rpc
