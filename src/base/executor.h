@@ -18,6 +18,9 @@ class Executor {
   // Waits for `event`; false when `limit` has passed first. Not under a role. In a pool thread another one runs in its
   // place meanwhile (C3); in simulation other tasks run inside this call, and a wait that nothing can end is an Error.
   virtual bool Await(Event& event, std::optional<Duration> limit = std::nullopt) = 0;
+
+  // Whether this thread runs a task of a pool. Such a thread is never made to wait for what others could do later.
+  virtual bool InTask() const = 0;
 };
 
 }  // namespace gradwire

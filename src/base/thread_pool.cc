@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <pthread.h>
+#include <time.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -17,6 +18,27 @@
 #include "gradwire/wait_hook.h"
 
 namespace gradwire {
+namespace {
+
+// What a thread does now; guarded by its pool's mutex.
+struct Doing {
+  const pthread_t thread = pthread_self();
+  uint64_t task = 0;   // in the order of their beginning; 0: none
+  bool stuck = false;  // waits for something unseen: another thread runs in its place
+};
+
+thread_local void* current_pool = nullptr;  // its State, on a pool thread
+thread_local Doing* current_doing = nullptr;
+
+// Of a thread that lives.
+Duration CpuTime(pthread_t thread) {
+  clockid_t clock;
+  timespec used{};
+  if (pthread_getcpuclockid(thread, &clock) != 0 || clock_gettime(clock, &used) != 0) return Duration(0);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
+}  // namespace
 
 struct ThreadPool::State : std::enable_shared_from_this<State> {
   explicit State(Options given) : options(std::move(given)), max_running(std::max<size_t>(1, options.max_running)) {}
@@ -40,19 +62,29 @@ struct ThreadPool::State : std::enable_shared_from_this<State> {
   std::unordered_map<std::thread::id, std::thread> alive;
   std::vector<std::thread> finished;  // to be joined
   std::condition_variable ended;
+  std::vector<Doing*> doings;  // of all threads
+  size_t stuck = 0;            // of them, marked so
+  uint64_t begun = 0;          // tasks
+  bool watching = false;       // a timer is armed, for which:
+  uint64_t begun_before = 0;   // `begun` when it was
+  Duration cpu_before{0};      // and the time that the threads had used
 
+  bool full() const { return running() >= max_running + stuck; }
   size_t running() const { return threads - idle.size() - awaiting; }
 
   Event* SummonLocked();
   void SpawnLocked();
   void Run();
+  void WatchLocked();
+  void Look();
+  void MarkStuckLocked();
+  void GoOnLocked(Doing& doing);
+  Duration CpuTimeLocked() const;
   bool NextTask(std::unique_lock<std::mutex>& lock, Task& task);
   bool Sleep(std::unique_lock<std::mutex>& lock);
 };
 
 namespace {
-
-thread_local void* current_pool = nullptr;  // its State, on a pool thread
 
 constexpr std::chrono::milliseconds kHookPause{100};
 
@@ -80,7 +112,11 @@ void SetIf(Event* event) {
 // short tasks then wakes few threads. One that starts may take long (the GIL): idle ones are woken meanwhile. Returns
 // what to set after unlock, or nullptr.
 Event* ThreadPool::State::SummonLocked() {
-  if (queue.empty() || waking > 0 || running() >= max_running) return nullptr;
+  if (queue.empty() || waking > 0) return nullptr;
+  if (full()) {
+    WatchLocked();
+    return nullptr;
+  }
   if (idle.empty()) {
     if (starting == 0) SpawnLocked();
     return nullptr;
@@ -106,13 +142,62 @@ void ThreadPool::State::SpawnLocked() {
   }
 }
 
+// The pool is full and work waits: looks again after a while.
+void ThreadPool::State::WatchLocked() {
+  if (watching || !options.clock || stopping) return;
+  watching = true;
+  begun_before = begun;
+  cpu_before = CpuTimeLocked();
+  options.clock->CallAt(options.clock->Now() + options.stuck_after, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->Look();
+  });
+}
+
+void ThreadPool::State::Look() {
+  Event* next = nullptr;
+  {
+    std::lock_guard lock(mutex);
+    watching = false;
+    if (queue.empty() || !full()) return;
+    // A thread that waits in a loop, or for the GIL, uses a little.
+    const bool rested = CpuTimeLocked() - cpu_before < Duration(options.stuck_after) / 50;
+    if (rested && begun == begun_before) MarkStuckLocked();
+    next = SummonLocked();  // or watches on
+  }
+  SetIf(next);
+}
+
+// The longest of those that stand.
+void ThreadPool::State::MarkStuckLocked() {
+  if (stuck >= options.max_stuck) return;
+  Doing* oldest = nullptr;
+  for (Doing* const doing : doings) {
+    if (doing->task == 0 || doing->stuck) continue;
+    if (!oldest || doing->task < oldest->task) oldest = doing;
+  }
+  if (!oldest) return;
+  oldest->stuck = true;
+  ++stuck;
+}
+
+void ThreadPool::State::GoOnLocked(Doing& doing) {
+  if (std::exchange(doing.stuck, false)) --stuck;
+}
+
+Duration ThreadPool::State::CpuTimeLocked() const {
+  Duration sum{0};
+  for (const Doing* const doing : doings) sum += CpuTime(doing->thread);
+  return sum;
+}
+
 // False: the thread ends.
 bool ThreadPool::State::NextTask(std::unique_lock<std::mutex>& lock, Task& task) {
   for (;;) {
-    if (!queue.empty() && running() <= max_running) {
+    if (!queue.empty() && running() <= max_running + stuck) {
       task = std::move(queue.front());
       queue.pop_front();
       ++busy;
+      current_doing->task = ++begun;
       return true;
     }
     // With work left, those that run take it.
@@ -148,7 +233,10 @@ void ThreadPool::State::Run() {
   pthread_setname_np(pthread_self(), "gradwire-pool");
   current_pool = this;
   if (options.thread_start) options.thread_start();
+  Doing doing;
+  current_doing = &doing;
   std::unique_lock lock(mutex);
+  doings.push_back(&doing);
   --starting;
   Task task;
   while (NextTask(lock, task)) {
@@ -159,7 +247,10 @@ void ThreadPool::State::Run() {
     task = nullptr;  // captured values end here, with no lock held
     lock.lock();
     --busy;
+    doing.task = 0;
+    GoOnLocked(doing);
   }
+  std::erase(doings, &doing);
   lock.unlock();
   if (options.thread_stop) options.thread_stop();
   lock.lock();
@@ -194,9 +285,12 @@ bool ThreadPool::Await(Event& event, std::optional<Duration> limit) {
       static_cast<State*>(current_pool);  // not always this one: a handler of one worker may wait for another worker
   if (!pool) return WaitOutside(event, limit);
   Event* next = nullptr;
+  uint64_t awaited = 0;
   {
     std::lock_guard lock(pool->mutex);
     ++pool->awaiting;
+    awaited = std::exchange(current_doing->task, 0);
+    pool->GoOnLocked(*current_doing);
     next = pool->SummonLocked();
   }
   SetIf(next);
@@ -205,8 +299,11 @@ bool ThreadPool::Await(Event& event, std::optional<Duration> limit) {
   // new tasks wait until there is room.
   std::lock_guard lock(pool->mutex);
   --pool->awaiting;
+  current_doing->task = awaited;
   return set;
 }
+
+bool ThreadPool::InTask() const { return current_pool != nullptr; }
 
 size_t ThreadPool::queued() const {
   std::lock_guard lock(state_->mutex);

@@ -17,7 +17,12 @@ class ThreadPool final : public Executor {
     // Threads that run tasks at one time, waiting ones not counted; at least 1. One whose wait ends goes on at once.
     size_t max_running = 16;
     std::chrono::milliseconds idle_before_exit{2000};  // one idle thread stays for ever, the others end after this
-    std::function<void()> thread_start;                // first and last thing that each thread runs; may be empty
+    // For waits that the library cannot see: while tasks are queued, none has begun for `stuck_after`, and no thread
+    // has used the processor, one more thread runs until a stuck one goes on; at most `max_stuck` more. Off without.
+    std::shared_ptr<Clock> clock{};
+    std::chrono::milliseconds stuck_after{200};
+    size_t max_stuck = 64;
+    std::function<void()> thread_start;  // first and last thing that each thread runs; may be empty
     std::function<void()> thread_stop;
   };
   explicit ThreadPool(Options options);
@@ -25,6 +30,7 @@ class ThreadPool final : public Executor {
 
   void Post(Task task) override;
   bool Await(Event& event, std::optional<Duration> limit = std::nullopt) override;
+  bool InTask() const override;
 
   // Tasks that wait for a thread, and tasks that run or wait inside Await().
   size_t queued() const;

@@ -1,7 +1,9 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -9,6 +11,8 @@
 #include <set>
 #include <thread>
 #include <vector>
+
+#include "base/loop.h"
 
 namespace gradwire {
 namespace {
@@ -58,6 +62,62 @@ TEST(ThreadPool, AThreadThatWaitsIsReplacedToAnyDepth) {  // C3
   Event all;
   pool.Post([&] { nest(200, all); });
   EXPECT_TRUE(pool.Await(all));
+}
+
+// C3: handlers that block on what only later tasks bring, in a way that the pool cannot see.
+TEST(ThreadPool, AThreadThatIsStuckIsReplaced) {
+  const auto loop = std::make_shared<Loop>();
+  ThreadPool pool({.max_running = 2, .clock = loop, .stuck_after = std::chrono::milliseconds(20)});
+  constexpr int kDepth = 6;
+  Event brought[kDepth + 1];
+  for (int i = 0; i < kDepth; ++i) {
+    pool.Post([&, i] {
+      brought[i + 1].Wait();
+      brought[i].Set();
+    });
+  }
+  pool.Post([&] { brought[kDepth].Set(); });
+  EXPECT_TRUE(brought[0].Wait(std::chrono::seconds(60)));
+}
+
+TEST(ThreadPool, AThreadThatComputesIsNotReplaced) {
+  std::atomic<int> running{0}, most{0};
+  const auto loop = std::make_shared<Loop>();
+  ThreadPool pool({.max_running = 1, .clock = loop});
+  for (int i = 0; i < 3; ++i) {
+    pool.Post([&] {
+      most = std::max(most.load(), ++running);
+      timespec used{};
+      do {
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+      } while (used.tv_sec == 0 && used.tv_nsec < (i + 1) * 250'000'000);
+      --running;
+    });
+  }
+  pool.Stop();
+  EXPECT_EQ(most, 1);
+}
+
+TEST(ThreadPool, StuckThreadsThatGoOnCountAgain) {
+  std::atomic<int> running{0}, most{0};
+  const auto loop = std::make_shared<Loop>();
+  ThreadPool pool({.max_running = 1, .clock = loop, .stuck_after = std::chrono::milliseconds(20)});
+  Event go_on, went_on;
+  pool.Post([&] {
+    go_on.Wait();
+    went_on.Set();
+  });
+  pool.Post([&] { go_on.Set(); });
+  went_on.Wait();
+  for (int i = 0; i < 200; ++i) {
+    pool.Post([&] {
+      most = std::max(most.load(), ++running);
+      std::this_thread::yield();
+      --running;
+    });
+  }
+  pool.Stop();
+  EXPECT_LE(most, 2) << "one that still ends, and one";
 }
 
 TEST(ThreadPool, AwaitOutsideThePoolIsAPlainWait) {

@@ -18,14 +18,73 @@ void SimScheduler::Cancel(TimerId id) {
   when_.erase(it);
 }
 
+SimScheduler::Program*& SimScheduler::current() {
+  thread_local Program* program = nullptr;
+  return program;
+}
+
+SimScheduler::~SimScheduler() {
+  for (Program& program : programs_) {
+    program.abandoned = true;
+    program.go.release();
+    program.thread.join();
+  }
+}
+
+bool SimScheduler::InTask() const { return current() == nullptr && depth_ > 0; }
+
+void SimScheduler::Spawn(Task body) {
+  Program& program = programs_.emplace_back();
+  program.end = now_;  // due at once
+  program.thread = std::thread([&program, body = std::move(body)]() mutable {
+    current() = &program;
+    program.go.acquire();
+    if (!program.abandoned) body();
+    program.over = true;
+    program.back.release();
+  });
+}
+
+bool SimScheduler::AwaitInProgram(Program& me, Event& event, std::optional<Duration> limit) {
+  if (event.is_set()) return true;
+  me.event = &event;
+  me.end = limit ? now_ + *limit : TimePoint::max();
+  if (limit) CallAt(me.end, [] {});  // time must come to it
+  me.back.release();
+  me.go.acquire();
+  me.event = nullptr;
+  if (me.abandoned) throw Error(ErrorCode::kInternal, "deadlock: nothing has ended this wait");
+  return event.is_set();
+}
+
+void SimScheduler::Resume(Program& program) {
+  program.go.release();
+  program.back.acquire();
+  if (!program.over) return;
+  program.thread.join();
+  programs_.remove_if([&](const Program& each) { return &each == &program; });
+}
+
 bool SimScheduler::RunOne() {
-  if (runnable_.empty()) return false;
-  const size_t chosen = random_() % runnable_.size();
+  std::vector<Program*> ready;
+  for (Program& program : programs_) {
+    if (program.end <= now_ || (program.event && program.event->is_set())) ready.push_back(&program);
+  }
+  if (runnable_.empty() && ready.empty()) return false;
+  const size_t chosen = random_() % (runnable_.size() + ready.size());
+  if (chosen >= runnable_.size()) {
+    ++steps_;
+    Resume(*ready[chosen - runnable_.size()]);
+    return true;
+  }
   std::swap(runnable_[chosen], runnable_.back());
   Task task = std::move(runnable_.back());
   runnable_.pop_back();
   ++steps_;
+  ++depth_;
   task();
+  task = nullptr;
+  --depth_;
   return true;
 }
 
@@ -41,6 +100,7 @@ bool SimScheduler::FireNext(TimePoint until) {
 }
 
 bool SimScheduler::Await(Event& event, std::optional<Duration> limit) {
+  if (Program* const me = current()) return AwaitInProgram(*me, event, limit);
   const TimePoint end = limit ? now_ + *limit : TimePoint::max();
   while (!event.is_set()) {
     if (RunOne() || FireNext(end)) continue;

@@ -2,8 +2,11 @@
 // timer when nothing else can run. The same seed gives the same run.
 #pragma once
 
+#include <list>
 #include <map>
 #include <random>
+#include <semaphore>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +18,7 @@ namespace gradwire::sim {
 class SimScheduler final : public Clock, public Executor {
  public:
   explicit SimScheduler(uint64_t seed) : random_(seed) {}
+  ~SimScheduler() override;
 
   TimePoint Now() const override { return now_; }
   TimerId CallAt(TimePoint when, Task task) override;
@@ -23,6 +27,10 @@ class SimScheduler final : public Clock, public Executor {
   // Runs other tasks until the event is set. Throws Error(kInternal) when nothing can set it any more.
   bool Await(Event& event, std::optional<Duration> limit = std::nullopt) override;
 
+  bool InTask() const override;
+  // Runs `body` as a thread of a program does: while it waits, others go on. One runs at a time.
+  void Spawn(Task body);
+
   // Runs everything that can run now; timers are left alone.
   void RunReady();
   // Lets time pass: timers up to then fire.
@@ -30,16 +38,31 @@ class SimScheduler final : public Clock, public Executor {
   size_t steps() const { return steps_; }
 
  private:
+  // A thread of its own only to have a stack: it and the scheduler hand the turn to each other.
+  struct Program {
+    std::thread thread;
+    std::binary_semaphore go{0}, back{0};
+    Event* event = nullptr;  // waited for
+    TimePoint end{};
+    bool over = false;
+    bool abandoned = false;
+  };
+  static Program*& current();
+
+  bool AwaitInProgram(Program& me, Event& event, std::optional<Duration> limit);
+  void Resume(Program& program);
   bool RunOne();
   bool FireNext(TimePoint until);
 
   std::mt19937_64 random_;
   TimePoint now_{std::chrono::hours(1)};
   std::vector<Task> runnable_;
+  std::list<Program> programs_;
   std::map<std::pair<TimePoint, TimerId>, Task> timers_;
   std::map<TimerId, TimePoint> when_;
   TimerId last_timer_ = 0;
   size_t steps_ = 0;
+  int depth_ = 0;  // tasks that run inside one another
 };
 
 }  // namespace gradwire::sim
