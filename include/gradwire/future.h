@@ -1,10 +1,14 @@
 // Future<T>: the result of a call that is under way.
 #pragma once
 
-#include <functional>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "gradwire/error.h"
 #include "gradwire/export.h"
@@ -17,8 +21,9 @@ class Executor;
 
 namespace detail {
 
-// The part that does not depend on T. Completed once; later completions are ignored. Thread-safe.
-class GRADWIRE_API FutureState {
+// The part that does not depend on T. Completed once; later completions are ignored. Thread-safe. Without an executor
+// callbacks run where they are added or where the future is completed.
+class GRADWIRE_API FutureState : public std::enable_shared_from_this<FutureState> {
  public:
   explicit FutureState(std::shared_ptr<Executor> executor);
   ~FutureState();
@@ -30,10 +35,12 @@ class GRADWIRE_API FutureState {
   void SetCall(CallHandle call);
   bool Cancel();
   bool done() const;
-  // Blocks until done; the value, or throws Error.
-  const std::shared_ptr<void>& Wait() const;
+  // Blocks until done; the value, or throws Error. kTimedOut when `limit` has passed first.
+  const std::shared_ptr<void>& Wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) const;
+  // What made it fail; nothing otherwise. Only of one that is done.
+  const std::optional<Failure>& failure() const;
   // Calls `callback` on the executor when done, at once when it is already. Callbacks of one future run in the order of
-  // their registration, one after another.
+  // their registration, one after another; the future lives until they have run. What one throws is logged.
   void OnDone(UniqueFunction<void()> callback);
   const std::shared_ptr<Executor>& executor() const;
 
@@ -52,13 +59,9 @@ class Future {
 
   // Blocks until the result is there; throws Error when the call failed (C1: every wait ends). Any thread, any number
   // of times. On a pool thread another one runs in its place meanwhile.
-  T wait() const {
-    if constexpr (std::is_void_v<T>) {
-      state_->Wait();
-    } else {
-      return *static_cast<const T*>(state_->Wait().get());
-    }
-  }
+  T wait() const { return Get(state_->Wait()); }
+  // The same, but for at most `limit`: then Error(kTimedOut). The call goes on.
+  T wait(std::chrono::milliseconds limit) const { return Get(state_->Wait(limit)); }
 
   bool done() const { return state_->done(); }
 
@@ -72,7 +75,8 @@ class Future {
   auto then(F f) const {
     using U = std::invoke_result_t<F&, Future<T>>;
     auto next = std::make_shared<detail::FutureState>(state_->executor());
-    state_->OnDone([self = *this, f = std::move(f), next]() mutable {
+    state_->OnDone([weak = std::weak_ptr(state_), f = std::move(f), next]() mutable {
+      const Future<T> self(weak.lock());
       try {
         if constexpr (std::is_void_v<U>) {
           f(self);
@@ -89,10 +93,72 @@ class Future {
     return Future<U>(std::move(next));
   }
 
+  // Calls `f(*this)` on a pool thread once this is done, failed or not. Those of one future run one after another, in
+  // the order in which they were added, those of `then` among them. What `f` throws is logged.
+  template <class F>
+  void add_done_callback(F f) const {
+    state_->OnDone([weak = std::weak_ptr(state_), f = std::move(f)]() mutable { f(Future<T>(weak.lock())); });
+  }
+
   const std::shared_ptr<detail::FutureState>& state() const { return state_; }
 
  private:
+  static T Get([[maybe_unused]] const std::shared_ptr<void>& value) {
+    if constexpr (!std::is_void_v<T>) return *static_cast<const T*>(value.get());
+  }
+
   std::shared_ptr<detail::FutureState> state_;
 };
+
+// The futures themselves, once all are done, failed ones too. None at all: done at once.
+template <class T>
+Future<std::vector<Future<T>>> collect_all(std::vector<Future<T>> futures) {
+  using All = std::vector<Future<T>>;
+  struct Join {
+    explicit Join(All given) : left(given.size()), futures(std::move(given)) {}
+    std::atomic<size_t> left;
+    const All futures;
+  };
+  auto all = std::make_shared<detail::FutureState>(futures.empty() ? nullptr : futures[0].state()->executor());
+  auto join = std::make_shared<Join>(std::move(futures));
+  if (join->futures.empty()) all->Complete(std::make_shared<All>());
+  for (const Future<T>& future : join->futures) {
+    future.state()->OnDone([join, all] {
+      if (join->left.fetch_sub(1) == 1) all->Complete(std::make_shared<All>(join->futures));
+    });
+  }
+  return Future<All>(std::move(all));
+}
+
+namespace detail {
+// Returns when all are done, throws Error as soon as one has failed.
+template <class T>
+void AwaitAll(const std::vector<Future<T>>& futures) {
+  if (futures.empty()) return;
+  auto over = std::make_shared<FutureState>(futures[0].state()->executor());
+  auto left = std::make_shared<std::atomic<size_t>>(futures.size());
+  for (const Future<T>& future : futures) {
+    future.state()->OnDone([over, left, weak = std::weak_ptr(future.state())] {
+      if (const auto state = weak.lock(); state->failure()) {
+        over->Fail(*state->failure());
+      } else if (left->fetch_sub(1) == 1) {
+        over->Complete(nullptr);
+      }
+    });
+  }
+  over->Wait();
+}
+}  // namespace detail
+
+// Their values in order. Throws the first Error that comes, without waiting for the rest. As wait() otherwise.
+template <class T>
+std::vector<T> wait_all(const std::vector<Future<T>>& futures) {
+  detail::AwaitAll(futures);
+  std::vector<T> values;
+  values.reserve(futures.size());
+  for (const Future<T>& future : futures) values.push_back(future.wait());
+  return values;
+}
+inline void wait_all(const std::vector<Future<void>>& futures) { detail::AwaitAll(futures); }
 
 }  // namespace gradwire

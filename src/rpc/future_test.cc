@@ -1,0 +1,147 @@
+#include "gradwire/future.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+
+#include "base/event.h"
+#include "base/thread_pool.h"
+
+namespace gradwire {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Futures : testing::Test {
+  template <class T = int>
+  Future<T> Make() const {
+    return Future<T>(std::make_shared<detail::FutureState>(pool));
+  }
+  static void Complete(const Future<int>& future, int value) { future.state()->Complete(std::make_shared<int>(value)); }
+
+  const std::shared_ptr<ThreadPool> pool = std::make_shared<ThreadPool>(ThreadPool::Options{.max_running = 2});
+};
+
+const Failure kFailure{.code = ErrorCode::kRemote, .text = "no such row", .type_name = "std::out_of_range"};
+
+template <class F>
+Failure FailureOf(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.failure();
+  }
+  return {};
+}
+
+TEST_F(Futures, AChainOfTenThousandCallbacksNeedsNoStack) {
+  const Future<int> first = Make();
+  Future<int> last = first;
+  for (int i = 0; i < 10'000; ++i) {
+    last = last.then([](const Future<int>& before) { return before.wait() + 1; });
+  }
+  Complete(first, 0);
+  EXPECT_EQ(last.wait(), 10'000);
+}
+
+TEST_F(Futures, AChainThatIsNeverDoneNeedsNoStackEither) {
+  auto token = std::make_shared<int>();
+  {
+    Future<int> last = Make();
+    for (int i = 0; i < 100'000; ++i) last = last.then([token](const Future<int>& before) { return before.wait(); });
+  }
+  EXPECT_EQ(token.use_count(), 1);
+}
+
+TEST_F(Futures, CallbacksRunInTheOrderOfTheirAddition) {
+  std::vector<int> order;
+  const Future<int> future = Make();
+  for (int i = 0; i < 50; ++i) future.add_done_callback([&, i](const Future<int>&) { order.push_back(i); });
+  Complete(future, 1);
+  future.add_done_callback([&](const Future<int>&) { order.push_back(50); });
+  future.then([](const Future<int>&) {}).wait();
+  ASSERT_EQ(order.size(), 51u);
+  for (int i = 0; i <= 50; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+}
+
+TEST_F(Futures, ACallbackThatThrowsHarmsNoOther) {
+  const Future<int> future = Make();
+  future.add_done_callback([](const Future<int>&) { throw std::runtime_error("mine"); });
+  const auto next = future.then([](const Future<int>& done) { return done.wait(); });
+  Complete(future, 3);
+  EXPECT_EQ(next.wait(), 3);
+}
+
+TEST_F(Futures, ErrorsKeepWhatTheyAreThroughChains) {  // C5
+  const Future<int> future = Make();
+  const auto last = future.then([](const Future<int>& f) { return f.wait(); }).then([](const Future<int>& f) {
+    return std::to_string(f.wait());
+  });
+  future.state()->Fail(kFailure);
+  const Failure failure = FailureOf([&] { last.wait(); });
+  EXPECT_EQ(failure.code, kFailure.code);
+  EXPECT_EQ(failure.text, kFailure.text);
+  EXPECT_EQ(failure.type_name, kFailure.type_name);
+}
+
+TEST_F(Futures, AWaitMayBeLimited) {  // C1
+  const Future<int> future = Make();
+  EXPECT_EQ(FailureOf([&] { future.wait(milliseconds(1)); }).code, ErrorCode::kTimedOut);
+  EXPECT_FALSE(future.done());
+  Complete(future, 4);
+  EXPECT_EQ(future.wait(milliseconds(1)), 4);
+}
+
+TEST_F(Futures, CancelEndsOneWithoutACall) {
+  const Future<int> future = Make();
+  const auto next = future.then([](const Future<int>& f) { return f.wait(); });
+  EXPECT_TRUE(future.cancel());
+  EXPECT_FALSE(future.cancel());
+  EXPECT_EQ(FailureOf([&] { future.wait(); }).code, ErrorCode::kCancelled);
+  EXPECT_EQ(FailureOf([&] { next.wait(); }).code, ErrorCode::kCancelled);
+}
+
+TEST_F(Futures, CollectAllWaitsForFailedOnesToo) {
+  std::vector<Future<int>> futures{Make(), Make(), Make()};
+  const auto all = collect_all(futures);
+  futures[1].state()->Fail(kFailure);
+  Complete(futures[2], 2);
+  EXPECT_FALSE(all.done());
+  Complete(futures[0], 0);
+  const auto done = all.wait();
+  EXPECT_EQ(done[0].wait(), 0);
+  EXPECT_EQ(FailureOf([&] { done[1].wait(); }).text, kFailure.text);
+  EXPECT_TRUE(collect_all(std::vector<Future<int>>()).wait().empty());
+}
+
+TEST_F(Futures, WaitAllReturnsValuesInOrderOrTheFirstError) {
+  std::vector<Future<int>> futures{Make(), Make(), Make()};
+  std::thread completer([&] {
+    for (int i = 2; i >= 0; --i) Complete(futures[static_cast<size_t>(i)], i);
+  });
+  EXPECT_EQ(wait_all(futures), (std::vector<int>{0, 1, 2}));
+  completer.join();
+  std::vector<Future<int>> others{Make(), Make()};
+  others[1].state()->Fail(kFailure);
+  EXPECT_EQ(FailureOf([&] { wait_all(others); }).text, kFailure.text) << "the first one is still pending";
+  EXPECT_TRUE(wait_all(std::vector<Future<int>>()).empty());
+  wait_all(std::vector<Future<void>>());
+}
+
+TEST_F(Futures, ACompletionRacesAnotherAndOneWins) {
+  for (int round = 0; round < 2'000; ++round) {
+    const Future<int> future = Make();
+    std::atomic<int> won{0}, called{0};
+    const auto counted = future.then([&](const Future<int>&) { ++called; });
+    std::thread failing([&] { won += future.state()->Fail(kFailure); });
+    won += future.state()->Complete(std::make_shared<int>(1));
+    failing.join();
+    counted.wait();
+    EXPECT_EQ(won, 1);
+    EXPECT_EQ(called, 1);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire
