@@ -25,7 +25,44 @@ void Quiesce::Attach(rpc::Rpc* rpc, std::function<uint64_t()> extra) {
 }
 
 void Quiesce::Join() {
-  if (!Leads()) Tell(rpc_->members().Ranked(0), "group.arrive", 0);
+  if (const rpc::Peer leader = Leader(); leader.id != rpc_->self().id) Tell(leader, "group.arrive", 0);
+}
+
+rpc::Peer Quiesce::Leader() const {
+  std::lock_guard lock(mutex_);
+  for (const rpc::Member& member : rpc_->members().All()) {
+    if (gone_.count(member.peer.id.rank) == 0) return member.peer;
+  }
+  return rpc_->self();
+}
+
+std::vector<rpc::Peer> Quiesce::LivePeers() const {
+  std::vector<rpc::Peer> peers;
+  std::lock_guard lock(mutex_);
+  for (const rpc::Member& member : rpc_->members().All()) {
+    if (member.peer.id != rpc_->self().id && gone_.count(member.peer.id.rank) == 0) peers.push_back(member.peer);
+  }
+  return peers;
+}
+
+bool Quiesce::Finished(uint32_t round) const {
+  std::lock_guard lock(mutex_);
+  return finished_round_ >= round;
+}
+
+void Quiesce::OnArrived(IncomingCall& call) {
+  const uint32_t round = RoundOf(call.args());
+  const auto rank = static_cast<uint32_t>(call.caller().id);
+  bool over = false;
+  {
+    std::lock_guard lock(mutex_);
+    uint32_t& arrived = arrived_[rank];
+    arrived = std::max(arrived, round);
+    if (round > 0) finished_round_ = std::max(finished_round_, round - 1);  // the arrived one has passed it
+    over = round > 0 && finished_round_ >= round;
+  }
+  NoteChange();
+  if (over) Tell(rpc_->members().Ranked(rank), "group.finish", round);
 }
 
 void Quiesce::RegisterFunctions(Functions& functions) {
@@ -33,11 +70,7 @@ void Quiesce::RegisterFunctions(Functions& functions) {
   functions.AddHandler(
       "group.arrive",
       [this](const std::shared_ptr<IncomingCall>& call) {
-        {
-          std::lock_guard lock(mutex_);
-          arrived_[RoundOf(call->args())].insert(static_cast<uint32_t>(call->caller().id));
-        }
-        NoteChange();
+        OnArrived(*call);
         call->Reply(EncodeValue(true));
       },
       options);
@@ -106,10 +139,14 @@ void Quiesce::Wait(milliseconds timeout) {
   }
   Moment end;
   if (timeout.count() > 0) end = rpc_->clock().Now() + timeout;
-  if (Leads()) {
-    Lead(round, end);
-  } else {
-    Follow(round, end);
+  for (bool over = false; !over;) {
+    const rpc::Peer leader = Leader();
+    if (leader.id == rpc_->self().id) {
+      Lead(round, end);
+      over = true;
+    } else {
+      over = Follow(leader, round, end);
+    }
   }
 }
 
@@ -125,11 +162,11 @@ void Quiesce::Tell(const rpc::Peer& to, const char* function, uint32_t round) {
 std::vector<std::string> Quiesce::Missing(uint32_t round) const {
   std::vector<std::string> names;
   std::lock_guard lock(mutex_);
-  const auto arrived = arrived_.find(round);
   for (const rpc::Member& member : rpc_->members().All()) {
     const uint32_t rank = member.peer.id.rank;
+    const auto arrived = arrived_.find(rank);
     const bool here =
-        rank == rpc_->self().id.rank ? round_ >= round : arrived != arrived_.end() && arrived->second.count(rank) > 0;
+        rank == rpc_->self().id.rank ? round_ >= round : arrived != arrived_.end() && arrived->second >= round;
     if (!here && gone_.count(rank) == 0) names.push_back(member.peer.name);
   }
   return names;
@@ -150,7 +187,7 @@ void Quiesce::AwaitArrivals(uint32_t round, Moment end) {
   for (;;) {
     const auto change = NextChange();
     const std::vector<std::string> missing = Missing(round);
-    if (missing.empty()) return;
+    if (missing.empty() || Finished(round)) return;
     if (!AwaitChange(change, end)) ThrowMissing(missing, false);
   }
 }
@@ -174,25 +211,15 @@ Quiesce::Wave Quiesce::Collect(const std::vector<rpc::Peer>& peers) {
 }
 
 void Quiesce::Lead(uint32_t round, Moment end) {
+  // One that leads because others are gone has no session yet with some: it learns now who else is.
+  for (const rpc::Peer& peer : LivePeers()) Tell(peer, "group.count", round);
   AwaitArrivals(round, end);
   std::optional<Wave> last;
   milliseconds pause = kFirstPause;
-  std::vector<rpc::Peer> peers;
-  for (;;) {
-    peers.clear();
-    bool lost = false;
-    {
-      std::lock_guard lock(mutex_);
-      for (const rpc::Member& member : rpc_->members().All()) {
-        if (member.peer.id == rpc_->self().id) continue;
-        if (gone_.count(member.peer.id.rank) > 0) {
-          lost = true;
-        } else {
-          peers.push_back(member.peer);
-        }
-      }
-    }
+  while (!Finished(round)) {
+    const std::vector<rpc::Peer> peers = LivePeers();
     // What a lost worker had sent or handled is in nobody's sum: then only rest can be seen, not balance.
+    const bool lost = peers.size() + 1 < rpc_->members().size();
     const Wave wave = Collect(peers);
     if (wave.idle && last == wave && (lost || wave.sent == wave.handled)) break;
     const bool again_at_once = wave.idle && last != wave;
@@ -204,21 +231,19 @@ void Quiesce::Lead(uint32_t round, Moment end) {
     AwaitChange(change, until);
     pause = std::min(pause * 2, kLongestPause);
   }
-  for (const rpc::Peer& peer : peers) Tell(peer, "group.finish", round);
+  {
+    std::lock_guard lock(mutex_);
+    finished_round_ = std::max(finished_round_, round);
+  }
+  for (const rpc::Peer& peer : LivePeers()) Tell(peer, "group.finish", round);
 }
 
-void Quiesce::Follow(uint32_t round, Moment end) {
-  const rpc::Peer leader = rpc_->members().Ranked(0);
+bool Quiesce::Follow(const rpc::Peer& leader, uint32_t round, Moment end) {
   Tell(leader, "group.arrive", round);
   for (;;) {
     const auto change = NextChange();
-    {
-      std::lock_guard lock(mutex_);
-      if (finished_round_ >= round) return;
-      if (gone_.count(0) > 0) {
-        throw Error(ErrorCode::kDisconnected, "worker '" + leader.name + "', which leads the shutdown, is gone");
-      }
-    }
+    if (Finished(round)) return true;
+    if (Leader().id != leader.id) return false;
     if (AwaitChange(change, end)) continue;
     rpc::Call call{.to = leader.id, .function = "group.missing", .args = RoundPayload(round)};
     call.internal = true;

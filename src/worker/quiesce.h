@@ -1,4 +1,7 @@
-// Quiesce: the agreement of a fixed group that no work is left (M2). The lowest rank leads.
+// Quiesce: the agreement of a fixed group that no work is left (M2). The lowest rank that is not gone leads.
+//
+// A follower tells its leader that it has arrived in a round, and tells the next one when that leader is gone. Who has
+// passed a round answers an arrival in it with its end: a leader may die having told only some.
 #pragma once
 
 #include <chrono>
@@ -29,8 +32,8 @@ class Quiesce {
   // Opens the session with the leader: it sees a worker's death by the session's end, even of one that never calls it.
   void Join();
 
-  // Waits until every live worker is in its round and the group is quiet. `timeout` 0: none. Throws Error(kTimedOut)
-  // that names who is missing, kDisconnected when the leader is gone.
+  // Waits until every live worker is in its round and the group is quiet, whoever is lost meanwhile. `timeout` 0: none.
+  // Throws Error(kTimedOut) that names who is missing.
   void Wait(std::chrono::milliseconds timeout);
 
   // A peer's session has ended: it is waited for no longer.
@@ -48,10 +51,14 @@ class Quiesce {
   };
 
   void RegisterFunctions(Functions& functions);
-  bool Leads() const { return rpc_->self().id.rank == 0; }
+  rpc::Peer Leader() const;  // perhaps this worker
+  std::vector<rpc::Peer> LivePeers() const;
+  void OnArrived(IncomingCall& call);
   void Lead(uint32_t round, Moment end);
-  void Follow(uint32_t round, Moment end);
+  // False: `leader` is gone.
+  bool Follow(const rpc::Peer& leader, uint32_t round, Moment end);
   void AwaitArrivals(uint32_t round, Moment end);
+  bool Finished(uint32_t round) const;
   Wave Collect(const std::vector<rpc::Peer>& peers);
   Wave Own() const;
   std::vector<std::string> Missing(uint32_t round) const;
@@ -65,11 +72,11 @@ class Quiesce {
   std::function<uint64_t()> extra_;
 
   mutable std::mutex mutex_;
-  uint32_t round_ = 0;                              // of this worker
-  std::map<uint32_t, std::set<uint32_t>> arrived_;  // leader: round -> ranks
-  std::set<uint32_t> gone_;                         // ranks whose session has ended
-  uint32_t finished_round_ = 0;                     // follower: what the leader has said
-  std::string abandoned_;                           // why, once it is
+  uint32_t round_ = 0;                    // of this worker
+  std::map<uint32_t, uint32_t> arrived_;  // rank -> round: what others have told this worker
+  std::set<uint32_t> gone_;               // ranks whose session has ended
+  uint32_t finished_round_ = 0;           // the highest that is known to be over
+  std::string abandoned_;                 // why, once it is
   std::shared_ptr<Event> change_ = std::make_shared<Event>();
 };
 

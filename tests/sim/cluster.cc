@@ -10,7 +10,7 @@ Cluster::Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults, con
     const rpc::Peer self{.id = {static_cast<uint32_t>(rank), static_cast<uint32_t>(100 + rank)},
                          .name = "worker" + std::to_string(rank)};
     node->functions = std::make_shared<Functions>();
-    auto internal = std::make_shared<Functions>();
+    auto internal = node->internal = std::make_shared<Functions>();
     node->references = std::make_unique<rref::References>(self, *internal);
     node->autograd = std::make_unique<autograd::Autograd>(self, *internal);
     node->transport = std::make_shared<transport::InprocTransport>(network_, scheduler_);
@@ -25,8 +25,9 @@ Cluster::Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults, con
     options.internal_functions = internal;
     options.interceptors = {node->autograd->interceptor(), node->references->interceptor()};
     options.interceptors.insert(options.interceptors.end(), more.begin(), more.end());
-    options.on_peer_ended = [autograd = node->autograd.get()](const rpc::Peer& peer, const Failure& why) {
-      autograd->OnPeerEnded(peer, why);
+    options.on_peer_ended = [node = node.get()](const rpc::Peer& peer, const Failure& why) {
+      node->autograd->OnPeerEnded(peer, why);
+      if (node->on_peer_ended) node->on_peer_ended(peer);
     };
     node->rpc = std::make_shared<rpc::Rpc>(std::move(options));
     node->references->Attach(node->rpc);

@@ -1,6 +1,7 @@
 // Cluster: several workers' calls, references and gradients in one thread, over a simulated network. One seed, one run.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +21,8 @@ class Cluster {
   ~Cluster();
 
   struct Node {
-    std::shared_ptr<Functions> functions;
+    std::shared_ptr<Functions> functions, internal;
+    std::function<void(const rpc::Peer&)> on_peer_ended;  // besides what the layers do; may be empty
     std::unique_ptr<rref::References> references;
     std::unique_ptr<autograd::Autograd> autograd;
     std::shared_ptr<rpc::Rpc> rpc;

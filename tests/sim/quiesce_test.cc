@@ -1,0 +1,136 @@
+// The end of a group (M2) in one thread: whoever dies at whatever step, the others end without error and without a hang.
+#include "worker/quiesce.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "sim/cluster.h"
+
+namespace gradwire::sim {
+namespace {
+
+constexpr size_t kWorkers = 4;
+constexpr int kSeeds = 40;
+
+// A group whose workers wait in one round; their calls may go on meanwhile.
+class Group {
+ public:
+  explicit Group(int seed) : cluster_(static_cast<uint64_t>(seed), kWorkers) {
+    for (size_t rank = 0; rank < kWorkers; ++rank) {
+      Node& node = nodes_[rank];
+      node.quiesce = std::make_unique<Quiesce>(*cluster_[rank].internal);
+      node.quiesce->Attach(&cluster_.rpc(rank), nullptr);
+      cluster_[rank].on_peer_ended = [&node](const rpc::Peer& peer) { node.quiesce->OnPeerEnded(peer.id.rank); };
+      cluster_[rank].functions->Add("relay", [this, rank](int64_t left) {
+        ++runs_;
+        if (left > 0) SendRelay(rank, (rank + 1) % kWorkers, left - 1);
+      });
+    }
+    for (Node& node : nodes_) node.quiesce->Join();
+    cluster_.scheduler().RunReady();
+  }
+
+  Cluster& cluster() { return cluster_; }
+  int64_t runs() const { return runs_; }
+
+  void SendRelay(size_t from, size_t to, int64_t left) {
+    rpc::Call call;
+    call.to = cluster_.id(to);
+    call.function = "relay";
+    call.args = EncodeValue(std::tuple<int64_t>(left));
+    cluster_.rpc(from).Send(std::move(call), [](Outcome) {});
+  }
+
+  void StartWait(size_t rank) {
+    cluster_.scheduler().Spawn([this, rank] {
+      Node& node = nodes_[rank];
+      try {
+        node.quiesce->Wait(std::chrono::milliseconds(0));
+      } catch (const Error& error) {
+        node.failure = error.what();
+      }
+      node.over = true;
+      node.runs_when_over = runs_;
+    });
+  }
+
+  // At the step after `step` more: its connections break, with what is on its way there.
+  void KillAfter(size_t rank, size_t step) {
+    kill_at_ = cluster_.scheduler().steps() + step;
+    PostKill(rank);
+  }
+
+  struct Node {
+    std::unique_ptr<Quiesce> quiesce;
+    bool over = false;
+    bool dead = false;
+    int64_t runs_when_over = 0;
+    std::string failure;
+  };
+  Node& operator[](size_t rank) { return nodes_[rank]; }
+
+ private:
+  void PostKill(size_t rank) {
+    cluster_.scheduler().Post([this, rank] {
+      if (cluster_.scheduler().steps() < kill_at_) return PostKill(rank);
+      nodes_[rank].dead = true;
+      cluster_.network().Cut(cluster_[rank].address);
+      nodes_[rank].quiesce->Abandon("it was killed");
+      cluster_.rpc(rank).Stop("it was killed");
+    });
+  }
+
+  std::array<Node, kWorkers> nodes_;
+  Cluster cluster_;
+  size_t kill_at_ = 0;
+  int64_t runs_ = 0;
+};
+
+TEST(M2, NobodyEndsBeforeAllHaveArrivedAndTheWorkIsDone) {
+  for (int seed = 0; seed < 200; ++seed) {
+    Group group(seed);
+    group.SendRelay(1, 2, 20);
+    for (size_t rank = 0; rank + 1 < kWorkers; ++rank) group.StartWait(rank);
+    group.cluster().scheduler().RunReady();
+    group.cluster().scheduler().Advance(std::chrono::minutes(5));
+    for (size_t rank = 0; rank < kWorkers; ++rank) EXPECT_FALSE(group[rank].over) << "worker3 has not arrived";
+    group.SendRelay(3, 0, 20);
+    group.StartWait(3);
+    group.cluster().scheduler().Advance(std::chrono::minutes(5));
+    for (size_t rank = 0; rank < kWorkers; ++rank) {
+      EXPECT_TRUE(group[rank].over) << "seed " << seed;
+      EXPECT_EQ(group[rank].failure, "");
+      EXPECT_EQ(group[rank].runs_when_over, 42);
+    }
+  }
+}
+
+// One dies at each step of the round in turn, until the round is over before it does.
+void DieAtEachStep(std::vector<size_t> mortals) {
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    bool outlived = false;
+    for (size_t step = 0; !outlived; step += mortals.size() == 1 ? 1 : 3) {
+      ASSERT_LT(step, 2000u) << "the round never ends";
+      Group group(seed);
+      group.SendRelay(1, 2, 5);
+      for (size_t rank = 0; rank < kWorkers; ++rank) group.StartWait(rank);
+      for (size_t rank : mortals) group.KillAfter(rank, step);
+      group.cluster().scheduler().Advance(std::chrono::minutes(5));
+      outlived = true;
+      for (size_t rank = 0; rank < kWorkers; ++rank) {
+        ASSERT_TRUE(group[rank].over) << "worker" << rank << " hangs; seed " << seed << ", step " << step;
+        if (group[rank].dead && !group[rank].failure.empty()) outlived = false;
+        ASSERT_TRUE(group[rank].dead || group[rank].failure.empty())
+            << "worker" << rank << ": " << group[rank].failure << "; seed " << seed << ", step " << step;
+      }
+    }
+  }
+}
+
+TEST(M2, TheDeathOfTheLeaderAtAnyStepEndsNobodyElsesShutdown) { DieAtEachStep({0}); }
+TEST(M2, TheDeathOfAFollowerAtAnyStepEndsNobodyElsesShutdown) { DieAtEachStep({2}); }
+TEST(M2, NeitherDoTheDeathsOfTheFirstTwoLeaders) { DieAtEachStep({0, 1}); }
+
+}  // namespace
+}  // namespace gradwire::sim
