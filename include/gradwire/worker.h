@@ -53,6 +53,10 @@ struct WorkerOptions {
   std::chrono::milliseconds init_timeout{-1};     // negative: the larger of rpc_timeout and 5 s; 0: none
   size_t num_worker_threads = 16;                 // handlers that run at one time, waiting ones not counted (C3)
 
+  // What a call does while 1,024 requests of this worker wait on its callee to be begun (C4): wait for its turn, or throw
+  // kOverloaded.
+  bool refuse_when_overloaded = false;
+
   // How long the end of the worker waits for handlers that still run; then it leaves them to themselves, with what they
   // use. Negative: as long as they take. After a graceful shutdown none runs.
   std::chrono::milliseconds stop_limit{-1};

@@ -24,9 +24,10 @@ struct PendingCall {
   Peer to;
   std::string function;
   bool internal = false;
-  bool waits = false;             // a thread waits for `answered`; else `done` is called
-  bool short_completion = false;  // `done` may run under a role
-  TimerId timer = 0;              // by SetTimer() while in the table
+  bool waits = false;               // a thread waits for `answered`; else `done` is called
+  bool short_completion = false;    // `done` may run under a role
+  std::shared_ptr<Event> admitted;  // of a call that waits for credit: set once it does not
+  TimerId timer = 0;                // by SetTimer() while in the table
 
   CallState state;  // the caller's until it is in the table, then of whoever took it out
   Completion done;

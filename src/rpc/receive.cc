@@ -94,6 +94,7 @@ Outcome Rpc::Impl::Open(PendingCall& pending) {
 
 void Rpc::Impl::Deliver(std::shared_ptr<PendingCall> pending) {
   if (pending->timer != 0) clock().Cancel(pending->timer);
+  if (pending->admitted) pending->admitted->Set();
   if (pending->waits) {
     pending->answered.Set();
   } else if (pending->short_completion) {
@@ -134,6 +135,13 @@ void Rpc::Impl::OnEnded(const std::shared_ptr<Session>& session, const Failure& 
     EndWithout(pending, std::move(failure));
   }
   if (options_.on_peer_ended) options_.on_peer_ended(session->peer(), reason);
+}
+
+void Rpc::Impl::Admit(std::vector<Task> sends) {
+  if (sends.empty()) return;
+  options_.executor->Post([sends = std::move(sends)]() mutable {
+    for (Task& send : sends) send();
+  });
 }
 
 void Rpc::Impl::Discard(std::vector<Task> tasks) {

@@ -27,6 +27,7 @@ struct Call {
   CallOptions options;
   bool keep_result = false;  // `remote`: the callee keeps the value
   bool internal = false;     // of the library's own bookkeeping: shutdown does not wait for it
+  bool is_control = false;   // waits for no credit (C4), as internal ones: its handler is short
   // The completion only steps tables and posts: it may run under the read role.
   bool short_completion = false;
   CallState state;
@@ -47,6 +48,7 @@ class Rpc {
     bool is_open = false;                                    // whoever knows the job's key may join
     size_t max_bulk_bytes = size_t{1} << 40;                 // storages of one message
     std::shared_ptr<Faults> faults;                          // of tests; may be empty
+    bool refuse_without_credit = false;                      // kOverloaded instead of a wait (C4)
     // A peer's session has ended, after its calls were failed. May run under a role.
     std::function<void(const Peer&, const Failure&)> on_peer_ended;
   };
@@ -61,7 +63,8 @@ class Rpc {
   Members& members();
 
   // Queues the call. `done` runs once, on the executor. Throws Error when the call fails before its send step (O5):
-  // nothing is left behind then. Any thread; not under a role unless the arguments carry no reference.
+  // nothing is left behind then. Without credit (C4) it waits until the call is queued or has ended, but not on a thread
+  // that runs a task: there the call waits by itself. Any thread; not under a role unless the arguments carry no reference.
   CallHandle Send(Call call, Completion done);
 
   // The same, and waits. The value is decoded on this thread. Throws Error only before the send step.

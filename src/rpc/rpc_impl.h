@@ -39,6 +39,7 @@ class Rpc::Impl final : public SessionHost,
   Task OnReply(const std::shared_ptr<Session>& session, wire::Reply reply) override;
   void OnCancel(const std::shared_ptr<Session>& session, const wire::Cancel& cancel) override;
   void OnEnded(const std::shared_ptr<Session>& session, const Failure& reason) override;
+  void Admit(std::vector<Task> sends) override;
   void Discard(std::vector<Task> tasks) override;
   size_t max_bulk_bytes() const override { return options_.max_bulk_bytes; }
 
@@ -53,6 +54,7 @@ class Rpc::Impl final : public SessionHost,
   // ServedCallHost
   const Interceptors& interceptors() const override { return options_.interceptors; }
   void SendReply(const std::shared_ptr<Session>& session, wire::Reply reply) override;
+  void SendCredit(const std::shared_ptr<Session>& session, uint64_t begun) override;
   void Post(Task task) override { options_.executor->Post(std::move(task)); }
   void OnServed(ServedCallImpl& call) override;
 
@@ -72,9 +74,21 @@ class Rpc::Impl final : public SessionHost,
   std::chrono::microseconds TimeLimit(const CallOptions& options, wire::Request& request);
   // Puts the call into the table and arms its timer.
   void Await(const std::shared_ptr<PendingCall>& pending, std::chrono::microseconds limit);
+  // A call between its encoding and its send step.
+  struct Outgoing {
+    std::shared_ptr<Session> session;
+    wire::Request request;
+    wire::EncodedMessage message;
+    bool keep_result = false;
+    std::shared_ptr<PendingCall> pending;
+    std::chrono::microseconds limit;  // from now, or from `since` once it waits for credit
+    TimePoint since{};
+  };
+  void SendNow(Outgoing& call);
+  void SendWithCredit(Outgoing call);
+  void SendAdmitted(Outgoing& call);
   // The reason when the peer's session has ended: nothing was sent. `pending` is in the table either way.
-  std::optional<Failure> SendStep(Session& session, OutgoingCall& call, wire::EncodedMessage message,
-                                  const std::shared_ptr<PendingCall>& pending, std::chrono::microseconds limit);
+  std::optional<Failure> SendStep(Outgoing& call);
   // Fails the call unless it has ended otherwise.
   void Expire(CallId id, std::chrono::microseconds limit);
   void EndWithout(const std::shared_ptr<PendingCall>& pending, Failure failure);

@@ -72,32 +72,88 @@ void Rpc::Impl::Send(Call call, const std::shared_ptr<PendingCall>& pending) {
   OutgoingCall view{to, request, pending->state, call.keep_result};
   for (const auto& interceptor : options_.interceptors) interceptor->OnSend(view);
   wire::EncodedMessage message = wire::Encode(request);
-
-  if (std::optional<Failure> refused = SendStep(*session, view, std::move(message), pending, limit)) {
-    // The callee is gone: an error of the call, not of its arguments, so it comes from the completion.
-    if (auto mine = pending_.Take(pending->id)) EndWithout(mine, std::move(*refused));
-    return;
+  Outgoing outgoing{session, std::move(request), std::move(message), call.keep_result, pending, limit};
+  if (call.internal || call.is_control) {
+    session->credit().Count();
+    SendNow(outgoing);
+  } else if (session->credit().Take()) {
+    SendNow(outgoing);
+  } else {
+    SendWithCredit(std::move(outgoing));
   }
-  session->Flush();
 }
 
-std::optional<Failure> Rpc::Impl::SendStep(Session& session, OutgoingCall& call, wire::EncodedMessage message,
-                                           const std::shared_ptr<PendingCall>& pending,
-                                           std::chrono::microseconds limit) {
+void Rpc::Impl::SendNow(Outgoing& call) {
+  std::optional<Failure> refused;
+  try {
+    refused = SendStep(call);
+  } catch (...) {
+    Admit(call.session->credit().GiveBack());
+    throw;
+  }
+  if (!refused) return call.session->Flush();
+  // The callee is gone: an error of the call, not of its arguments, so it comes from the completion.
+  if (auto mine = pending_.Take(call.pending->id)) EndWithout(mine, std::move(*refused));
+}
+
+// The callee has too many requests that it has not begun: the call waits in the table, where its timeout, a cancel and
+// the end of the session find it. Nothing of it has been sent and no id is taken (O5).
+void Rpc::Impl::SendWithCredit(Outgoing call) {
+  if (options_.refuse_without_credit) {
+    throw Error(ErrorCode::kOverloaded, "worker '" + call.pending->to.name + "' takes no more calls now: " +
+                                            std::to_string(Credit::kWindow) + " wait there to be begun");
+  }
+  const std::shared_ptr<Session> session = call.session;
+  const auto admitted = std::make_shared<Event>();
+  const bool blocks = !call.pending->waits && !options_.executor->InTask();
+  call.pending->admitted = admitted;
+  call.since = clock().Now();
+  Await(call.pending, call.limit);
+  Task send = [self = shared_from_this(), call = std::make_shared<Outgoing>(std::move(call))] {
+    self->SendAdmitted(*call);
+  };
+  if (session->credit().TakeOrKeep(send)) send();
+  if (blocks) options_.executor->Await(*admitted);
+}
+
+void Rpc::Impl::SendAdmitted(Outgoing& call) {
+  const auto mine = pending_.Take(call.pending->id);
+  if (!mine) return Admit(call.session->credit().GiveBack());  // it has ended meanwhile
+  const auto admitted = std::exchange(mine->admitted, nullptr);
+  if (const TimerId timer = std::exchange(mine->timer, 0)) clock().Cancel(timer);
+  try {
+    if (call.limit.count() > 0) {
+      const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(clock().Now() - call.since);
+      call.limit = std::max(call.limit - waited, std::chrono::microseconds(1));
+      if (call.request.time_left_us > 0) {
+        call.request.time_left_us = call.limit.count();
+        wire::SetTimeLeft(call.message, call.limit.count());
+      }
+    }
+    SendNow(call);
+  } catch (const Error& error) {
+    EndWithout(mine, error.failure());
+  }
+  admitted->Set();
+}
+
+std::optional<Failure> Rpc::Impl::SendStep(Outgoing& call) {
+  const auto& pending = call.pending;
   std::unique_lock step(send_step_mutex_, std::defer_lock);
   if (call.keep_result || !call.request.args.references.empty()) {
     step.lock();
     // Nothing is taken for a peer that is known to be gone. One that goes later is the owners' matter.
-    if (std::optional<Failure> ended = session.ended_because()) {
-      Await(pending, limit);
+    if (std::optional<Failure> ended = call.session->ended_because()) {
+      Await(pending, call.limit);
       return ended;
     }
-    for (const auto& interceptor : options_.interceptors) interceptor->OnEnqueue(call);
+    OutgoingCall view{pending->to, call.request, pending->state, call.keep_result};
+    for (const auto& interceptor : options_.interceptors) interceptor->OnEnqueue(view);
   }
-  wire::AppendTail(call.request, message);
-  Await(pending, limit);
+  wire::AppendTail(call.request, call.message);
+  Await(pending, call.limit);
   if (!pending->internal) sent_.fetch_add(1);
-  std::optional<Failure> refused = session.Enqueue(wire::FrameKind::kRequest, std::move(message));
+  std::optional<Failure> refused = call.session->Enqueue(wire::FrameKind::kRequest, std::move(call.message));
   if (refused && !pending->internal) sent_.fetch_sub(1);
   return refused;
 }
@@ -139,11 +195,16 @@ void Rpc::Impl::Notify(WorkerId to, const std::string& function, Payload args) {
   wire::EncodedMessage message = wire::Encode(request);
   wire::AppendTail(request, message);
   if (!internal) sent_.fetch_add(1);
+  session->credit().Count();
   if (session->Enqueue(wire::FrameKind::kRequest, std::move(message))) {
     if (!internal) sent_.fetch_sub(1);
   } else {
     session->Flush();
   }
+}
+
+void Rpc::Impl::SendCredit(const std::shared_ptr<Session>& session, uint64_t begun) {
+  if (!session->Enqueue(wire::FrameKind::kCredit, wire::Encode(wire::Credit{begun}))) session->Flush();
 }
 
 void Rpc::Impl::SendReply(const std::shared_ptr<Session>& session, wire::Reply reply) {

@@ -97,7 +97,13 @@ std::shared_ptr<void> ServedCallImpl::EnterInterceptors() {
   return surroundings->scopes.empty() ? nullptr : surroundings;
 }
 
+void ServedCallImpl::NoteBegun() {
+  if (begun_.exchange(true)) return;
+  if (const auto begun = session_->credit().Begin()) host_->SendCredit(session_, *begun);
+}
+
 void ServedCallImpl::Run() {
+  NoteBegun();
   try {
     if (!entry_) {
       throw Error(ErrorCode::kUnknownFunction,
@@ -139,6 +145,7 @@ void ServedCallImpl::Answer(Outcome outcome) {
   if (answered_.exchange(true)) {
     throw Error(ErrorCode::kInvalid, "the call of '" + request_.function + "' was answered twice");
   }
+  NoteBegun();
   try {
     Finish(std::move(outcome));
   } catch (...) {

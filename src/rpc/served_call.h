@@ -23,6 +23,7 @@ class ServedCallHost {
   virtual const Interceptors& interceptors() const = 0;
   virtual const Peer& self() const = 0;
   virtual void SendReply(const std::shared_ptr<Session>& session, wire::Reply reply) = 0;
+  virtual void SendCredit(const std::shared_ptr<Session>& session, uint64_t begun) = 0;
   virtual void Post(Task task) = 0;
   virtual void OnServed(ServedCallImpl& call) = 0;  // once for each call
 };
@@ -59,6 +60,7 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
  private:
   ServedCall view() { return {session_->peer(), request_, state_}; }
   std::shared_ptr<void> EnterInterceptors();
+  void NoteBegun();  // C4: run or refused; once
   void Answer(Outcome outcome);
   void Finish(Outcome outcome);
   Failure Describe(Failure failure) const;
@@ -72,6 +74,7 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   std::optional<TimePoint> deadline_;
   std::atomic<bool> answered_{false};
   std::atomic<bool> cancelled_{false};
+  std::atomic<bool> begun_{false};
   bool is_listed_ = false;  // guarded by the mutex of ServedCalls
   friend class ServedCalls;
 };

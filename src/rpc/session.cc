@@ -160,6 +160,10 @@ void Session::OnFrame(const wire::FrameHeader& header, std::string_view body) {
       host_->OnCancel(self, wire::DecodeCancel(body));
       handled_.store(header.number, std::memory_order_relaxed);
       return;
+    case wire::FrameKind::kCredit:
+      host_->Admit(credit_.Grant(wire::DecodeCredit(body).begun));
+      handled_.store(header.number, std::memory_order_relaxed);
+      return;
     default: Refuse(peer_, "a frame that belongs to the handshake");
   }
 }
@@ -205,6 +209,7 @@ void Session::End(const Failure& reason, bool announce) {
     out_.reset();
   }
   for (const auto& connection : connections) connection->Close(reason);
+  host_->Admit(credit_.Close());  // they find out that the session has ended
   host_->OnEnded(shared_from_this(), reason);
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/task.h"
 #include "gradwire/error.h"
+#include "rpc/credit.h"
 #include "rpc/interceptor.h"
 #include "transport/transport.h"
 #include "wire/call.h"
@@ -37,6 +38,9 @@ class SessionHost {
   virtual Task OnReply(const std::shared_ptr<Session>& session, wire::Reply reply) = 0;
   virtual void OnCancel(const std::shared_ptr<Session>& session, const wire::Cancel& cancel) = 0;
 
+  // Sends of requests that waited for credit and may go.
+  virtual void Admit(std::vector<Task> sends) = 0;
+
   virtual void OnEnded(const std::shared_ptr<Session>& session, const Failure& reason) = 0;
   virtual void Discard(std::vector<Task> tasks) = 0;  // destroys them where user values may be destroyed
   virtual size_t max_bulk_bytes() const = 0;
@@ -47,6 +51,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Session(std::shared_ptr<SessionHost> host, Peer peer) : host_(std::move(host)), peer_(std::move(peer)) {}
 
   const Peer& peer() const { return peer_; }
+  Credit& credit() { return credit_; }
 
   // Numbers the message and queues it; connects when nothing is connected yet. The reason when the session has ended:
   // the message was not queued. Flush() writes; apart, since the caller may hold the send-step mutex. Any thread.
@@ -81,6 +86,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   const std::shared_ptr<SessionHost> host_;
   const Peer peer_;
+  Credit credit_;
 
   mutable std::mutex send_mutex_;  // leaf, but for the connection's queue
   State state_ = State::kIdle;

@@ -42,11 +42,12 @@ class FakeHost : public SessionHost {
   }
   void OnCancel(const std::shared_ptr<Session>&, const wire::Cancel&) override {}
   void OnEnded(const std::shared_ptr<Session>&, const Failure& reason) override { ended.push_back(reason); }
+  void Admit(std::vector<Task> sends) override { admitted += sends.size(); }
   void Discard(std::vector<Task> tasks) override { discarded += tasks.size(); }
   size_t max_bulk_bytes() const override { return 1 << 30; }
 
   int connects = 0;
-  size_t discarded = 0;
+  size_t discarded = 0, admitted = 0;
   std::vector<std::string> header_steps;
   std::vector<wire::Request> complete;
   std::vector<Failure> ended;

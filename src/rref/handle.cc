@@ -244,6 +244,7 @@ rpc::Call UserHandle::FetchCall(CallOptions options) const {
   call.to = owner_.id;
   call.function = kFetchFunction;
   call.args = EncodeIds(rref_, fork_, shell_->self().id);
+  call.is_control = true;
   call.options = options;
   return call;
 }

@@ -113,6 +113,7 @@ void References::Impl::AskOwner(const SendConfirm& ask) {
   call.function = kConfirmFunction;
   call.args = EncodeIds(ask.rref, ask.fork, self_.id);
   call.short_completion = true;
+  call.is_control = true;
   rpc->Send(std::move(call), [replied](Outcome outcome) {
     replied(outcome.ok() ? nullptr : std::make_shared<const Failure>(outcome.failure()));
   });

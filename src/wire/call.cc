@@ -1,6 +1,7 @@
 // Bodies of requests, replies and cancels. Each writer stands above its reader; docs/wire.md has the grammar.
 #include "wire/call.h"
 
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -136,6 +137,10 @@ EncodedMessage Encode(const Request& request, size_t inline_limit) {
   });
 }
 
+void SetTimeLeft(EncodedMessage& message, int64_t time_left_us) {
+  std::memcpy(message.bytes.data() + FrameHeader::kSize + sizeof(CallId), &time_left_us, sizeof time_left_us);
+}
+
 void AppendTail(const Request& request, EncodedMessage& message) {
   std::string& out = message.bytes;
   Append(out, static_cast<uint8_t>(request.keep_as.has_value()));
@@ -204,6 +209,22 @@ Cancel DecodeCancel(std::string_view body) {
   const Cancel cancel{.call_id = in.Get<CallId>()};
   in.ExpectEnd();
   return cancel;
+}
+
+// --- Credit.
+
+EncodedMessage Encode(const Credit& credit) {
+  EncodedMessage message;
+  message.bytes.append(FrameHeader::kSize, '\0');
+  Append(message.bytes, credit.begun);
+  return message;
+}
+
+Credit DecodeCredit(std::string_view body) {
+  Cursor in(body);
+  const Credit credit{.begun = in.Get<uint64_t>()};
+  in.ExpectEnd();
+  return credit;
 }
 
 // --- A piece of a storage.

@@ -59,6 +59,11 @@ struct Cancel {
   CallId call_id = 0;
 };
 
+// How many requests of the other side have been begun, in all (C4).
+struct Credit {
+  uint64_t begun = 0;
+};
+
 // Bytes of a tensor that go behind the message, by reference: `keep` holds them.
 struct BulkSource {
   const std::byte* data = nullptr;
@@ -78,8 +83,11 @@ inline constexpr size_t kInlineLimit = 16 * 1024;
 EncodedMessage Encode(const Request& request, size_t inline_limit = kInlineLimit);
 EncodedMessage Encode(const Reply& reply, size_t inline_limit = kInlineLimit);
 EncodedMessage Encode(const Cancel& cancel);
+EncodedMessage Encode(const Credit& credit);
+// Of a Request that waited between Encode() and its send step.
+void SetTimeLeft(EncodedMessage& message, int64_t time_left_us);
 
-// The tail: in the send step, once. Encode() of a Cancel has none.
+// The tail: in the send step, once. Those of a Cancel and a Credit have none.
 void AppendTail(const Request& request, EncodedMessage& message);
 void AppendTail(const Reply& reply, EncodedMessage& message);
 
@@ -97,6 +105,7 @@ struct BulkTarget {
 Request DecodeRequest(std::string_view body, size_t max_bulk, std::vector<BulkTarget>& targets);
 Reply DecodeReply(std::string_view body, size_t max_bulk, std::vector<BulkTarget>& targets);
 Cancel DecodeCancel(std::string_view body);
+Credit DecodeCredit(std::string_view body);
 
 // For the receiver, once all bytes of the storages are there and before anybody uses the tensors, not under a role:
 // looks at what could not be looked at earlier, the indices of sparse tensors. Throws Error(kInvalid). Cheap without.

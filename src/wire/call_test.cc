@@ -92,7 +92,8 @@ TEST(Call, EveryErrorCodeTravelsAndOthersDoNot) {
   }
 }
 
-TEST(Call, CancelPieceAndHelloComeBack) {
+TEST(Call, CancelCreditPieceAndHelloComeBack) {
+  EXPECT_EQ(DecodeCredit(Body(Encode(Credit{.begun = 1024}))).begun, 1024u);
   EXPECT_EQ(DecodeCancel(Body(Encode(Cancel{.call_id = 77}))).call_id, 77u);
   const BulkPiece piece = DecodeBulkPiece(Encode(BulkPiece{.message_number = 5, .storage = 6, .offset = 1ull << 40}));
   EXPECT_EQ(piece.message_number, 5u);

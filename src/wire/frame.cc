@@ -43,7 +43,7 @@ FrameHeader DecodeHeader(const char* bytes) {
     throw Error(ErrorCode::kInvalid, "a frame of version " + std::to_string(layout.version) + ", not " +
                                          std::to_string(FrameHeader::kVersion));
   }
-  if (layout.kind < static_cast<uint8_t>(FrameKind::kHello) || layout.kind > static_cast<uint8_t>(FrameKind::kLeave)) {
+  if (layout.kind < static_cast<uint8_t>(FrameKind::kHello) || layout.kind > static_cast<uint8_t>(FrameKind::kCredit)) {
     throw Error(ErrorCode::kInvalid, "a frame of unknown kind " + std::to_string(layout.kind));
   }
   const auto kind = static_cast<FrameKind>(layout.kind);

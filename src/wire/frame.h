@@ -16,6 +16,7 @@ enum class FrameKind : uint8_t {
   kCancel = 5,
   kBulk = 6,   // a piece of one storage of an earlier Request or Reply
   kLeave = 7,  // the sender closes on purpose; nothing follows
+  kCredit = 8,
 };
 
 // 32 bytes: kind, version, reserved u16 (0), body_size u32, bulk_size u64, number u64, acknowledged u64.
@@ -24,9 +25,9 @@ struct FrameHeader {
   static constexpr uint8_t kVersion = 1;
 
   FrameKind kind = FrameKind::kRequest;
-  uint32_t body_size = 0;     // bytes that follow the header
-  uint64_t bulk_size = 0;     // bytes that follow the body; only of a kBulk frame
-  uint64_t number = 0;        // Request, Reply, Cancel: counts the headers of this session from 1 (O1); others 0
+  uint32_t body_size = 0;  // bytes that follow the header
+  uint64_t bulk_size = 0;  // bytes that follow the body; only of a kBulk frame
+  uint64_t number = 0;     // Request, Reply, Cancel, Credit: counts the headers of this session from 1 (O1); others 0
   uint64_t acknowledged = 0;  // highest number of the other side whose header step is done
 };
 

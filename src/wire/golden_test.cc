@@ -85,6 +85,7 @@ std::string FrameAgain(const std::string& frame) {
     case FrameKind::kReply: body_again = WithTail(DecodeReply(body, 1 << 20, targets)); break;
     case FrameKind::kCancel: body_again = BodyOf(Encode(DecodeCancel(body))); break;
     case FrameKind::kBulk: body_again = Encode(DecodeBulkPiece(body)); break;
+    case FrameKind::kCredit: body_again = BodyOf(Encode(DecodeCredit(body))); break;
     case FrameKind::kLeave: break;
   }
   std::string again;
@@ -145,7 +146,9 @@ TEST(Golden, Reply) {
       Frame(FrameKind::kReply, WithTail(failed), 3, 2), FrameAgain);
 }
 
-TEST(Golden, CancelAndBulk) {
+TEST(Golden, CancelCreditAndBulk) {
+  ExpectGolden("08010000 08000000 00000000 00000000 05000000 00000000 02000000 00000000 00040000 00000000",
+               Frame(FrameKind::kCredit, BodyOf(Encode(Credit{.begun = 1024})), 5, 2), FrameAgain);
   ExpectGolden("05010000 08000000 00000000 00000000 04000000 00000000 02000000 00000000 07000000 00000000",
                Frame(FrameKind::kCancel, BodyOf(Encode(Cancel{.call_id = 7})), 4, 2), FrameAgain);
   const std::string body = Encode(BulkPiece{.message_number = 9, .storage = 1, .offset = 1 << 20});

@@ -143,6 +143,7 @@ const std::vector<Decoder>& Decoders() {
          ValueReader reader(payload);
          Walk(reader);
        }},
+      {"credit", [](const std::string& body, std::mt19937_64&) { DecodeCredit(body); }},
   };
   return decoders;
 }
@@ -190,6 +191,7 @@ const std::vector<Message>& ValidMessages() {
     all.push_back({"piece", &decoders[3], Encode(BulkPiece{1, 2, 3})});
     all.push_back({"hello", &decoders[4], Encode(Hello{.job_key = "key", .from_name = "name"})});
     all.push_back({"value", &decoders[6], ValueOfEveryTag(at::ones({2})).bytes});
+    all.push_back({"credit", &decoders.back(), Encode(Credit{1024}).bytes.substr(FrameHeader::kSize)});
     return all;
   }();
   return messages;

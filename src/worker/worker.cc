@@ -67,6 +67,7 @@ struct RealParts : WorkerParts {
     auto real_loop = std::make_shared<Loop>();
     clock = real_loop;
     executor = std::make_shared<ThreadPool>(ThreadPool::Options{.max_running = options.num_worker_threads,
+                                                                .clock = real_loop,
                                                                 .thread_start = options.thread_start,
                                                                 .thread_stop = options.thread_stop});
     transports = {std::make_shared<transport::TcpTransport>(
@@ -129,6 +130,7 @@ class Worker::Impl {
     rpc_options.clock = parts->clock;
     rpc_options.executor = parts->executor;
     rpc_options.transports = parts->transports;
+    rpc_options.refuse_without_credit = options.refuse_when_overloaded;
     rpc_options.faults = options.faults;
     rpc_options.functions = options.functions;
     rpc_options.internal_functions = internal;
