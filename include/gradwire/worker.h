@@ -53,7 +53,7 @@ struct WorkerOptions {
   std::chrono::milliseconds init_timeout{-1};     // negative: the larger of rpc_timeout and 5 s; 0: none
   size_t num_worker_threads = 16;                 // handlers that run at one time, waiting ones not counted (C3)
 
-  // What a call does while 1,024 requests of this worker wait on its callee to be begun (C4): wait for its turn, or throw
+  // While 1,024 requests of this worker wait on a callee to be begun, further calls wait for their turn (C4), or throw
   // kOverloaded.
   bool refuse_when_overloaded = false;
 

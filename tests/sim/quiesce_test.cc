@@ -1,4 +1,4 @@
-// The end of a group (M2) in one thread: whoever dies at whatever step, the others end without error and without a hang.
+// The end of a group (M2) in one thread: whoever dies at whatever step, the others end without error or hang.
 #include "worker/quiesce.h"
 
 #include <gtest/gtest.h>
