@@ -67,8 +67,11 @@ Future<double> Half(Cluster& cluster, size_t from, size_t to, double x) {
   auto state = std::make_shared<detail::FutureState>(cluster.rpc(from).executor());
   cluster.rpc(from).Send({.to = cluster.id(to), .function = "half", .args = EncodeValue(std::tuple<double>(x))},
                          [state](Outcome outcome) {
-                           if (!outcome.ok()) return state->Fail(outcome.failure());
-                           state->Complete(std::make_shared<double>(DecodeValue<double>(outcome.value())));
+                           if (outcome.ok()) {
+                             state->Complete(std::make_shared<double>(DecodeValue<double>(outcome.value())));
+                           } else {
+                             state->Fail(outcome.failure());
+                           }
                          });
   return Future<double>(std::move(state));
 }
