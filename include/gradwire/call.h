@@ -84,6 +84,10 @@ class GRADWIRE_API IncomingCall {
   virtual void Reply(Payload value) = 0;
   virtual void Fail(Failure failure) = 0;
 
+  // Answers a call that was cancelled, or whose deadline is over, before its work has begun (C2): true, and the handler
+  // must leave it. Asked before a handler starts; for handlers that put calls aside first.
+  virtual bool RefuseIfLate() { return false; }
+
   // Makes the call's surroundings (autograd context) current on this thread until the returned object is destroyed
   // on the same thread. For handlers that answer later, from another thread (C6). A handler starts inside one.
   virtual std::shared_ptr<void> Enter() = 0;

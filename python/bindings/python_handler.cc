@@ -135,7 +135,11 @@ void ServeCalls() {
     gate.closed = false;
     waiting.swap(gate.waiting);
   }
-  for (auto& call : waiting) call->Post([call] { Run(call); });
+  for (auto& call : waiting) {
+    call->Post([call] {
+      if (!call->RefuseIfLate()) Run(call);
+    });
+  }
 }
 
 Payload LocalValue::Encode() const {

@@ -40,16 +40,7 @@ void Rpc::Impl::Dispatch(std::shared_ptr<ServedCallImpl> call) {
   }
   served_.Add(call);
   options_.executor->Post([self = shared_from_this(), call = std::move(call)] {
-    if (call->cancelled()) {
-      self->dropped_.fetch_add(1);
-      call->Fail({.code = ErrorCode::kCancelled, .text = "'" + call->function() + "' was not started"});
-    } else if (call->deadline() && *call->deadline() <= self->clock().Now()) {
-      self->dropped_.fetch_add(1);
-      call->Fail({.code = ErrorCode::kTimedOut,
-                  .text = "RPC ran for more than its deadline allows: '" + call->function() + "' was not started"});
-    } else {
-      call->Run();
-    }
+    if (!call->RefuseIfLate()) call->Run();
   });
 }
 

@@ -56,6 +56,7 @@ class Rpc::Impl final : public SessionHost,
   void SendReply(const std::shared_ptr<Session>& session, wire::Reply reply) override;
   void SendCredit(const std::shared_ptr<Session>& session, uint64_t begun) override;
   void Post(Task task) override { options_.executor->Post(std::move(task)); }
+  void OnRefused() override { dropped_.fetch_add(1); }
   void OnServed(ServedCallImpl& call) override;
 
   // CallHandle::Canceller

@@ -119,6 +119,20 @@ void ServedCallImpl::Run() {
   }
 }
 
+bool ServedCallImpl::RefuseIfLate() {
+  if (cancelled()) {
+    host_->OnRefused();
+    Fail({.code = ErrorCode::kCancelled, .text = "'" + request_.function + "' was not started"});
+  } else if (deadline_ && *deadline_ <= host_->clock().Now()) {
+    host_->OnRefused();
+    Fail({.code = ErrorCode::kTimedOut,
+          .text = "RPC ran for more than its deadline allows: '" + request_.function + "' was not started"});
+  } else {
+    return false;
+  }
+  return true;
+}
+
 void ServedCallImpl::Resume(UniqueFunction<void()> answer) {
   try {
     const std::shared_ptr<void> surroundings = Enter();

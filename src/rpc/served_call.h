@@ -25,6 +25,8 @@ class ServedCallHost {
   virtual void SendReply(const std::shared_ptr<Session>& session, wire::Reply reply) = 0;
   virtual void SendCredit(const std::shared_ptr<Session>& session, uint64_t begun) = 0;
   virtual void Post(Task task) = 0;
+  virtual Clock& clock() = 0;
+  virtual void OnRefused() = 0;                      // a call that was never started
   virtual void OnServed(ServedCallImpl& call) = 0;  // once for each call
 };
 
@@ -51,6 +53,7 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   Payload& args() override { return request_.args; }
   bool keeps_result() const override { return request_.keep_as.has_value(); }
   bool cancelled() const override { return cancelled_.load(); }
+  bool RefuseIfLate() override;
   void Reply(Payload value) override;
   void Fail(Failure failure) override;
   std::shared_ptr<void> Enter() override;

@@ -150,6 +150,27 @@ TEST(C2, AWrittenDeadlineTravelsAndAnExpiredCallIsNotStarted) {
   EXPECT_FALSE(started) << "the call inherited a deadline that was over";
 }
 
+TEST(C2, AHandlerThatPutACallAsideIsToldThatItIsTooLate) {
+  Cluster cluster(3, 2);
+  std::vector<std::shared_ptr<IncomingCall>> aside;
+  cluster[1].functions->AddHandler("aside", [&](const std::shared_ptr<IncomingCall>& call) { aside.push_back(call); });
+  for (const int limit_ms : {50, 500}) {
+    rpc::Call call;
+    call.to = cluster.id(1);
+    call.function = "aside";
+    call.args = EncodeValue(Args(1));
+    call.options.timeout = std::chrono::milliseconds(limit_ms);
+    cluster.rpc(0).Send(std::move(call), [](Outcome) {});
+  }
+  cluster.scheduler().Advance(std::chrono::milliseconds(80));
+  ASSERT_EQ(aside.size(), 2u);
+  EXPECT_TRUE(aside[0]->RefuseIfLate());
+  ASSERT_FALSE(aside[1]->RefuseIfLate());
+  aside[1]->Reply({});
+  cluster.scheduler().RunReady();
+  EXPECT_EQ(cluster.rpc(1).counts().serving, 0u);
+}
+
 TEST(C2, TheDefaultTimeoutDoesNotBindTheCallee) {
   Cluster cluster(3, 3);
   cluster.rpc(0).set_timeout(std::chrono::milliseconds(50));
