@@ -18,13 +18,14 @@ bool ValueEncoder::TryPut(PyObject* value) {
   if (Put(value, 0)) return true;
   payload_.bytes.resize(bytes);
   payload_.tensors.resize(tensors);
+  places_.clear();
   payload_.references.resize(references);
   return false;
 }
 
 bool ValueEncoder::Put(PyObject* value, int depth) {
   if (THPVariable_CheckExact(value)) {
-    writer_.PutTensor(THPVariable_Unpack(value), reinterpret_cast<PyObject*>(Py_TYPE(value)) == ParameterClass);
+    PutTensor(value);
   } else if (value == Py_None) {
     writer_.PutNone();
   } else if (PyBool_Check(value)) {
@@ -50,6 +51,27 @@ bool ValueEncoder::Put(PyObject* value, int depth) {
     return PutOther(value);
   }
   return true;
+}
+
+// A tensor that occurs twice is one object on arrival, too.
+void ValueEncoder::PutTensor(PyObject* value) {
+  constexpr size_t kFew = 8;
+  const bool parameter = reinterpret_cast<PyObject*>(Py_TYPE(value)) == ParameterClass;
+  const at::Tensor& tensor = THPVariable_Unpack(value);
+  std::vector<at::Tensor>& table = payload_.tensors;
+  if (table.size() < kFew) {
+    const auto same = [&](const at::Tensor& other) { return other.is_same(tensor); };
+    const auto found = std::find_if(table.begin(), table.end(), same);
+    if (found != table.end()) {
+      return writer_.PutTensorAgain(static_cast<size_t>(found - table.begin()), parameter);
+    }
+    return writer_.PutTensor(tensor, parameter);
+  }
+  if (places_.empty()) {
+    for (size_t i = 0; i < table.size(); ++i) places_.emplace(table[i].unsafeGetTensorImpl(), i);
+  }
+  const auto [place, is_new] = places_.emplace(tensor.unsafeGetTensorImpl(), table.size());
+  is_new ? writer_.PutTensor(tensor, parameter) : writer_.PutTensorAgain(place->second, parameter);
 }
 
 bool ValueEncoder::PutOther(PyObject* value) {

@@ -1,6 +1,7 @@
 // Python values into payloads. Plain values become tagged bytes; what else there is, all of it, becomes one pickle.
 #pragma once
 
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -33,12 +34,14 @@ class ValueEncoder {
   bool PutItems(PyObject* sequence, Py_ssize_t count, int depth);
   bool PutDict(PyObject* dict, int depth);
   bool PutOther(PyObject* value);
+  void PutTensor(PyObject* value);
   bool IsFirst(PyObject* container);
 
   Payload& payload_;
   ValueWriter writer_;
   std::vector<PyObject*> seen_;
   std::unordered_set<PyObject*> seen_many_;
+  std::unordered_map<const c10::TensorImpl*, size_t> places_;  // in the table; empty while it has few
 };
 
 // One whole value as a payload. Throws what pickling raises. With the lock.

@@ -48,7 +48,7 @@ def _script_module(saved: bytes | bytearray | memoryview) -> torch.jit.ScriptMod
 
 
 def _as_type(cls: type[torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.grad_fn is None and issubclass(cls, torch.nn.Parameter):
+    if tensor.grad_fn is None and (tensor.requires_grad or issubclass(cls, torch.nn.Parameter)):  # a leaf stays one
         made: torch.Tensor = torch.Tensor._make_subclass(cls, tensor.detach(), tensor.requires_grad)
         return made
     return tensor.as_subclass(cls)  # keeps the edge of the graph

@@ -77,6 +77,10 @@ void ValueWriter::PutTensor(const at::Tensor& tensor, bool parameter) {
   payload_.tensors.push_back(tensor);
 }
 
+void ValueWriter::PutTensorAgain(size_t index, bool parameter) {
+  PutCounted(parameter ? ValueTag::kParameter : ValueTag::kTensor, index);
+}
+
 void ValueWriter::PutReference(std::shared_ptr<Reference> reference) {
   PutCounted(ValueTag::kReference, payload_.references.size());
   payload_.references.push_back(std::move(reference));
