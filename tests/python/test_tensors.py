@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradwire import _C, autograd, rpc
+from gradwire import autograd, rpc
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -260,8 +260,11 @@ def test_gradients_come_through_every_form(group, beside, make):
     group(body)
 
 
-def parameter_of(cache={}):
-    return cache.setdefault("parameter", torch.nn.Parameter(torch.ones(2)))
+_kept = torch.nn.Parameter(torch.ones(2))
+
+
+def parameter_of():
+    return _kept
 
 
 def gradient_of_parameter(context):
@@ -359,6 +362,7 @@ def ends(tensor):
     return tensor.numel(), tensor[:3].tolist(), tensor[2**31 - 1 : 2**31 + 2].tolist(), tensor[-3:].tolist()
 
 
+@pytest.mark.slow
 def test_over_two_gib(group):
     def body():
         size = int(2.1 * 2**30)
