@@ -27,6 +27,7 @@ class LocalCall final : public IncomingCall {
   const std::string& function() const override { return function_; }
   Payload& args() override { return args_; }
   bool keeps_result() const override { return false; }
+  bool cancelled() const override { return false; }
   void Reply(Payload value) override { answer_.set_value(std::move(value)); }
   void Fail(Failure failure) override { throw Error(std::move(failure)); }
   std::shared_ptr<void> Enter() override { return nullptr; }
