@@ -71,11 +71,34 @@ struct Callback {
   py::object Call() const { return py::reinterpret_borrow<py::object>(function.get())(future.get()); }
 };
 
+// Completing a future runs its callbacks, and those complete others: a long chain would end this thread's stack. So
+// every few links another thread of the pool goes on. Not a list that this thread works off later: one of its callbacks
+// may be waiting for what is in it.
+constexpr int kMostLinks = 32;
+thread_local int links = 0;
+
+void CompleteInChain(const std::weak_ptr<Worker>& worker, UniqueFunction<void()> complete) {
+  struct Link {
+    Link() { ++links; }
+    ~Link() { --links; }
+  };
+  const std::shared_ptr<Worker> alive = links < kMostLinks ? nullptr : worker.lock();
+  if (!alive) {
+    const Link one;
+    complete();
+    return;
+  }
+  auto later = alive->NewFuture();
+  later->OnDone(std::move(complete));
+  later->Complete(nullptr);
+}
+
 // Calls the callback when `future` is done and completes `next` with what it returns or raises.
-void Then(py::object future, py::function function, py::handle next) {
+void Then(py::object future, py::function function, py::handle next, const PythonWorker* worker) {
   const IValueFuture source = FutureOf(future);
   auto callback = std::make_shared<Callback>(std::move(future), std::move(function));
-  auto run = [callback = std::move(callback), result = FutureOf(next)](c10::ivalue::Future&) {
+  std::weak_ptr<Worker> pool = worker ? worker->shared() : nullptr;
+  auto run = [callback = std::move(callback), result = FutureOf(next), pool = std::move(pool)](c10::ivalue::Future&) {
     if (!InterpreterLives()) return;
     c10::IValue value;
     std::exception_ptr error;
@@ -87,7 +110,9 @@ void Then(py::object future, py::function function, py::handle next) {
         error = std::make_exception_ptr(KeepError(raised));
       }
     }
-    error ? Fail(result, std::move(error)) : Succeed(result, std::move(value));
+    CompleteInChain(pool, [result, value = std::move(value), error = std::move(error)]() mutable {
+      error ? Fail(result, std::move(error)) : Succeed(result, std::move(value));
+    });
   };
   const py::gil_scoped_release unlocked;
   source->addCallback(std::move(run));
@@ -164,7 +189,7 @@ void BindFuture(py::module_& module) {
   py::class_<CallHandle>(module, "Call").def("cancel", [](const CallHandle& self) {
     return WithoutLock([&] { return self.Cancel(); });
   });
-  module.def("future_then", Then, py::arg("future"), py::arg("callback"), py::arg("next"));
+  module.def("future_then", Then, py::arg("future"), py::arg("callback"), py::arg("next"), py::arg("worker"));
   module.def("future_add_done_callback", AddDoneCallback, py::arg("future"), py::arg("callback"));
   module.def("future_set_exception", SetException, py::arg("future"), py::arg("exception"));
   module.def("future_wait", Wait, py::arg("future"), py::arg("worker").none(true));

@@ -43,7 +43,7 @@ class Future(torch.futures.Future[T], Generic[T]):
         What it raises is raised by that future's `wait`, as an exception that is a RuntimeError and of its own type.
         """
         following: Future[S] = Future()
-        _C.future_then(self, callback, following)
+        _C.future_then(self, callback, following, _default.worker)
         return following
 
     def add_done_callback(self, callback: Callable[["Future[T]"], object]) -> None:

@@ -45,6 +45,17 @@ def test_ten_thousand_chained_callbacks(group):
     group(body)
 
 
+def test_ten_thousand_callbacks_are_chained_before_the_first_runs(group):
+    def body():
+        first = future = rpc.Future()
+        for _ in range(10_000):
+            future = future.then(add_one)
+        first.set_result(0)
+        assert future.wait() == 10_000
+
+    group(body)
+
+
 def test_a_timeout_races_its_reply(group):
     """Whichever is first: the right value or TimedOut, and the worker goes on."""
 
