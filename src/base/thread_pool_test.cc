@@ -85,7 +85,7 @@ TEST(ThreadPool, AThreadThatComputesIsNotReplaced) {
   const auto loop = std::make_shared<Loop>();
   ThreadPool pool({.max_running = 1, .clock = loop});
   for (int i = 0; i < 3; ++i) {
-    pool.Post([&] {
+    pool.Post([&, i] {
       most = std::max(most.load(), ++running);
       timespec used{};
       do {

@@ -48,6 +48,7 @@ Cluster::~Cluster() {
     node->transport->Stop();
   }
   scheduler_->RunReady();
+  scheduler_->DropTimers();
 }
 
 Outcome Cluster::CallOutcome(size_t from, size_t to, const std::string& function, Payload args, CallOptions options) {

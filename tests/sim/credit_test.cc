@@ -44,9 +44,9 @@ class Backpressure : public testing::TestWithParam<int> {
     ASSERT_EQ(cluster->rpc(0).counts().sent, Credit::kWindow);
   }
 
-  std::unique_ptr<Cluster> cluster;
   int64_t runs = 0, ended = 0;
   std::vector<ErrorCode> failures;
+  std::unique_ptr<Cluster> cluster;  // ends first: its end ends calls
 };
 
 const Fault kLate{.function = "late", .delay = milliseconds(10'000)};

@@ -1,5 +1,7 @@
 #include "sim/sim_scheduler.h"
 
+#include <utility>
+
 #include "gradwire/error.h"
 
 namespace gradwire::sim {
@@ -109,6 +111,11 @@ bool SimScheduler::Await(Event& event, std::optional<Duration> limit) {
     return false;
   }
   return true;
+}
+
+void SimScheduler::DropTimers() {
+  when_.clear();
+  const auto dropped = std::exchange(timers_, {});
 }
 
 void SimScheduler::RunReady() {

@@ -21,6 +21,8 @@ class SimScheduler final : public Clock, public Executor {
   ~SimScheduler() override;
 
   TimePoint Now() const override { return now_; }
+  // What has a time to come, and whatever it holds, goes: it may hold this scheduler.
+  void DropTimers();
   TimerId CallAt(TimePoint when, Task task) override;
   void Cancel(TimerId id) override;
   void Post(Task task) override { runnable_.push_back(std::move(task)); }
