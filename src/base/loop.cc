@@ -206,6 +206,11 @@ void Loop::Stop() {
   }
   state_->Wake();
   if (state_->thread.joinable()) state_->thread.join();
+  // They may hold what holds this loop. Their end may run anybody's code: not under the lock.
+  decltype(state_->timers) dropped;
+  std::lock_guard lock(state_->mutex);
+  dropped.swap(state_->timers);
+  state_->when.clear();
 }
 
 }  // namespace gradwire

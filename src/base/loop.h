@@ -31,7 +31,8 @@ class Loop final : public Clock {
   void Post(Task task);
   bool InLoopThread() const;
 
-  // Ends the thread after the tasks queued so far; later tasks are dropped. Idempotent; not from the loop's thread.
+  // Ends the thread after the tasks queued so far; later ones and timers are dropped. Idempotent; not from the loop's
+  // thread.
   void Stop();
 
  private:

@@ -82,6 +82,15 @@ TEST(Loop, RunsWhatWasPostedBeforeItStops) {
   EXPECT_EQ(ran, 100);
 }
 
+TEST(Loop, LetsGoOfTimersWhenItStops) {
+  const auto held = std::make_shared<int>();
+  Loop loop;
+  loop.CallAt(loop.Now() + std::chrono::hours(1), [held] {});
+  EXPECT_EQ(held.use_count(), 2);
+  loop.Stop();
+  EXPECT_EQ(held.use_count(), 1);
+}
+
 TEST(Loop, UsesNoProcessorWhenIdle) {
   Loop loop;
   Event done;
