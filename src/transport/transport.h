@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/event.h"
 #include "gradwire/error.h"
 #include "wire/frame.h"
 
@@ -66,6 +67,15 @@ class Connection {
   void Send(OutFrame frame, Lane lane) {
     Queue(std::move(frame), lane);
     Flush();
+  }
+
+  // For a thread that is about to wait for what a frame of this connection will bring: reads for it, with the read role
+  // borrowed from the transport's thread, until `event` is set or `limit` has passed, so that no other thread has to be
+  // woken. Comes back at once when the role is not to be had, as where nothing is gained by it (as here). Not under a
+  // role. The receiver is called on this thread meanwhile.
+  virtual void ReadUntil(const Event& event, Duration limit) {
+    (void)event;
+    (void)limit;
   }
 
   // Ends the connection: frames queued before it are still written when the line takes them within a second, then

@@ -31,13 +31,7 @@ bool OutQueue::TakeRole() {
 
 bool OutQueue::OnWritable() {
   std::lock_guard lock(mutex_);
-  if (stopped_) return false;
-  if (writing_) {
-    // The writer may be on its way from a refused write to full_: no second edge would come.
-    try_again_ = true;
-    return false;
-  }
-  if (!full_) return false;
+  if (stopped_ || !full_) return false;
   full_ = false;
   writing_ = true;
   return true;
@@ -103,7 +97,6 @@ OutQueue::Progress OutQueue::Refused(int error) {
   std::lock_guard lock(mutex_);
   if (stopped_) return StoppedLocked();
   if (error == EAGAIN) {
-    if (std::exchange(try_again_, false)) return Progress::kGoOn;
     full_ = true;
     writing_ = false;
     return Progress::kFull;

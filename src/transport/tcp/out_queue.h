@@ -17,7 +17,7 @@ class OutQueue {
   enum class Progress {
     kGoOn,     // more to write; the role is still this thread's, which may hand it to another
     kEmpty,    // all written; the role is free
-    kFull,     // the socket takes no more now; the role is free until OnWritable()
+    kFull,     // the socket takes no more now; the role is free, but not to be had until OnWritable()
     kBroken,   // the socket is broken: write_errno(); the role is free
     kStopped,  // Stop() came meanwhile; the role is free
   };
@@ -55,7 +55,6 @@ class OutQueue {
   std::deque<OutFrame> lanes_[2];  // by Lane
   bool writing_ = false;           // some thread has the role
   bool full_ = false;              // the role waits for the socket
-  bool try_again_ = false;         // the socket became writable while somebody was writing
   bool stopped_ = false;
 
   // The write role's own.

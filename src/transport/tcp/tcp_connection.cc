@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -44,33 +45,6 @@ class TcpConnection::Turn {
 };
 thread_local TcpConnection::Turn* TcpConnection::Turn::current_ = nullptr;
 
-void OpenConnections::Add(const std::shared_ptr<TcpConnection>& connection) {
-  std::lock_guard lock(mutex_);
-  connections_.emplace(connection.get(), connection);
-}
-
-void OpenConnections::Remove(TcpConnection* connection) {
-  std::lock_guard lock(mutex_);
-  connections_.erase(connection);
-  if (connections_.empty()) empty_.notify_all();
-}
-
-void OpenConnections::WaitUntilEmpty(std::chrono::seconds limit) {
-  std::unique_lock lock(mutex_);
-  if (!empty_.wait_for(lock, limit, [this] { return connections_.empty(); })) {
-    Log(LogLevel::kError, "tcp: " + std::to_string(connections_.size()) + " connections did not end");
-  }
-}
-
-std::vector<std::shared_ptr<TcpConnection>> OpenConnections::All() const {
-  std::vector<std::shared_ptr<TcpConnection>> all;
-  std::lock_guard lock(mutex_);
-  for (const auto& [raw, weak] : connections_) {
-    if (auto connection = weak.lock()) all.push_back(std::move(connection));
-  }
-  return all;
-}
-
 TcpConnection::TcpConnection(Loop& loop, int fd, std::shared_ptr<OpenConnections> open)
     : loop_(loop),
       fd_(fd),
@@ -94,71 +68,146 @@ TcpConnection::~TcpConnection() {
   close(fd_);
 }
 
+template <class F>
+void TcpConnection::WithRole(F task) {
+  {
+    std::lock_guard lock(mutex_);
+    if (borrowed_) {
+      deferred_.push_back([self = shared_from_this(), task = std::move(task)] { self->WithRole(task); });
+      wanted_back_ = true;
+      return;
+    }
+    reading_ = true;
+  }
+  task();
+  std::lock_guard lock(mutex_);
+  reading_ = false;
+}
+
+template <class F>
+void TcpConnection::PostWithRole(F task) {
+  loop_.Post([self = shared_from_this(), task = std::move(task)] { self->WithRole(task); });
+}
+
 void TcpConnection::Start(std::shared_ptr<Receiver> receiver) {
   Failure reason;
   {
     std::lock_guard lock(mutex_);
     if (!ended_) {
       receiver_ = std::move(receiver);
-      loop_.Post([self = shared_from_this()] { self->BeginFromLoop(); });
-      return;
+      return PostWithRole([this] { Begin(); });
     }
     reason = end_reason_;
   }
   receiver->OnClosed(reason);  // nobody else has the read role any more
 }
 
-void TcpConnection::BeginFromLoop() {
+// On their edges: no epoll_ctl while frames flow.
+uint32_t TcpConnection::InterestLocked() const {
+  uint32_t events = EPOLLET;
+  if (!borrowed_) events |= EPOLLIN | EPOLLRDHUP;
+  if (awaits_room_) events |= EPOLLOUT;
+  return events;
+}
+
+void TcpConnection::Begin() {
   if (over_) return;
+  watched_ = true;
+  std::lock_guard lock(mutex_);
+  reading_for_ = receiver_;
+  loop_.Watch(fd_, InterestLocked(), [self = shared_from_this()](uint32_t events) {
+    self->WithRole([self = self.get(), events] { self->OnReady(events); });
+  });
+}
+
+void TcpConnection::OnReady(uint32_t events) {
+  if (over_) return;
+  if (events & EPOLLOUT) {
+    {
+      std::lock_guard lock(mutex_);
+      awaits_room_ = false;
+    }
+    if (out_.OnWritable()) WriteWithRole();
+  }
+  if (events & ~uint32_t{EPOLLOUT}) Read((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
+}
+
+FrameReader::Result TcpConnection::ReadOnce(bool to_the_end) {
+  Turn turn;
+  auto result = FrameReader::Result::kEnd;
+  try {
+    result = reader_.Read(fd_, to_the_end, *reading_for_);
+  } catch (const Error& error) {
+    bad_ = error.failure();
+    bad_->text = description_ + ": " + bad_->text;
+    Log(LogLevel::kWarning, bad_->text + "; connection closed");
+  } catch (const std::exception& error) {
+    bad_ = Failure{.code = ErrorCode::kInternal, .text = description_ + ": " + error.what()};
+    Log(LogLevel::kError, bad_->text + "; connection closed");
+  }
+  read_all_ = result == FrameReader::Result::kEnd;
+  return result;
+}
+
+void TcpConnection::Read(bool to_the_end) {
+  if (over_) return;
+  if (closing_) return Discard();
+  if (!read_all_) {
+    switch (ReadOnce(to_the_end)) {
+      case FrameReader::Result::kDrained: return;
+      case FrameReader::Result::kMore: return PostWithRole([this, to_the_end] { Read(to_the_end); });
+      case FrameReader::Result::kEnd: break;
+    }
+  }
+  EndAsRead();
+}
+
+bool TcpConnection::Borrow() {
   {
     std::lock_guard lock(mutex_);
-    reading_for_ = receiver_;
+    if (reading_ || borrowed_ || ended_ || closing_ || !receiver_) return false;
+    borrowed_ = true;
+    loop_.Change(fd_, InterestLocked());
   }
-  watched_ = true;
-  // Both directions once, on their edges: no epoll_ctl while frames flow.
-  loop_.Watch(fd_, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
-              [self = shared_from_this()](uint32_t events) { self->OnReadyFromLoop(events); });
+  if (watched_ && !read_all_) return true;
+  GiveBack(false);
+  return false;
 }
 
-void TcpConnection::OnReadyFromLoop(uint32_t events) {
-  if (over_) return;
-  if ((events & EPOLLOUT) && out_.OnWritable()) WriteWithRole();
-  if (events & ~uint32_t{EPOLLOUT}) ReadFromLoop((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
+void TcpConnection::GiveBack(bool to_end) {
+  std::lock_guard lock(mutex_);
+  borrowed_ = false;
+  wanted_back_ = false;
+  loop_.Change(fd_, InterestLocked());  // tells the loop what has come meanwhile
+  for (Task& task : deferred_) loop_.Post(std::move(task));
+  deferred_.clear();
+  if (to_end) PostWithRole([this] { EndAsRead(); });
 }
 
-void TcpConnection::ReadFromLoop(bool to_the_end) {
-  if (over_) return;
-  if (closing_) return DiscardFromLoop();
-  Turn turn;
-  try {
-    switch (reader_.Read(fd_, to_the_end, *reading_for_)) {
-      case FrameReader::Result::kDrained: return;
-      case FrameReader::Result::kMore:
-        return loop_.Post([self = shared_from_this(), to_the_end] { self->ReadFromLoop(to_the_end); });
-      case FrameReader::Result::kEnd: return EndBrokenFromLoop(reader_.end_errno());
-    }
-  } catch (const Error& error) {
-    Failure failure = error.failure();
-    failure.text = description_ + ": " + failure.text;
-    Log(LogLevel::kWarning, failure.text + "; connection closed");
-    EndFromLoop(failure);
-  } catch (const std::exception& error) {
-    const std::string text = description_ + ": " + error.what();
-    Log(LogLevel::kError, text + "; connection closed");
-    EndFromLoop({.code = ErrorCode::kInternal, .text = text});
+void TcpConnection::ReadUntil(const Event& event, Duration limit) {
+  if (!Borrow()) return;
+  const TimePoint end = std::chrono::steady_clock::now() + limit;
+  bool to_end = false;
+  while (!event.is_set() && !closing_ && !wanted_back_) {
+    to_end = ReadOnce(false) == FrameReader::Result::kEnd;
+    if (to_end || event.is_set() || std::chrono::steady_clock::now() >= end) break;
+    sched_yield();  // whoever makes the answer may need this processor
   }
+  GiveBack(to_end);
 }
 
 // After Close(): unread bytes would make the kernel reset the connection, and with it what the other side has not read.
-void TcpConnection::DiscardFromLoop() {
+void TcpConnection::Discard() {
   switch (reader_.Discard(fd_)) {
     case FrameReader::Result::kDrained: return;
-    case FrameReader::Result::kMore: return loop_.Post([self = shared_from_this()] { self->ReadFromLoop(true); });
-    case FrameReader::Result::kEnd: return EndBrokenFromLoop(0);
+    case FrameReader::Result::kMore: return PostWithRole([this] { Read(true); });
+    case FrameReader::Result::kEnd: return EndBroken(0);
   }
 }
 
-void TcpConnection::EndBrokenFromLoop(int error) {
+void TcpConnection::EndAsRead() { return bad_ ? End(*bad_) : EndBroken(reader_.end_errno()); }
+
+void TcpConnection::EndBroken(int error) {
   std::string text = description_ + ": ";
   if (error) {
     text += std::strerror(error);
@@ -166,10 +215,10 @@ void TcpConnection::EndBrokenFromLoop(int error) {
     text += reader_.between_frames() ? "the other side closed the connection"
                                      : "the other side closed the connection in the middle of a frame";
   }
-  EndFromLoop({.code = ErrorCode::kDisconnected, .text = std::move(text)});
+  End({.code = ErrorCode::kDisconnected, .text = std::move(text)});
 }
 
-void TcpConnection::EndFromLoop(const Failure& reason) {
+void TcpConnection::End(const Failure& reason) {
   if (over_) return;
   over_ = true;
   std::shared_ptr<Receiver> receiver;
@@ -213,16 +262,18 @@ void TcpConnection::WriteWithRole() {
   for (size_t writes = 1;; ++writes) {
     switch (out_.Write(fd_)) {
       case OutQueue::Progress::kGoOn: break;
-      case OutQueue::Progress::kFull: return;
+      case OutQueue::Progress::kFull: return AwaitRoom();
       case OutQueue::Progress::kEmpty:
-        if (closing_) PostUnlessEnded([self = shared_from_this()] { self->OnAllWrittenFromLoop(); });
+        if (closing_) PostUnlessEnded([this, self = shared_from_this()] { WithRole([this] { OnAllWritten(); }); });
         return;
       case OutQueue::Progress::kStopped: close(fd_); return;
       case OutQueue::Progress::kBroken:
         // What the other side sent before it broke off is still read.
-        PostUnlessEnded([self = shared_from_this(), error = out_.write_errno()] {
-          if (self->reading_for_) self->ReadFromLoop(true);
-          self->EndBrokenFromLoop(error);
+        PostUnlessEnded([this, self = shared_from_this(), error = out_.write_errno()] {
+          WithRole([this, error] {
+            if (reading_for_) Read(true);
+            EndBroken(error);
+          });
         });
         return;
     }
@@ -236,16 +287,25 @@ void TcpConnection::Close(Failure reason) {
     std::lock_guard lock(mutex_);
     if (closing_.exchange(true)) return;
     end_reason_ = std::move(reason);
-    close_limit_ = loop_.CallAt(loop_.Now() + kCloseLimit, [self = shared_from_this()] { self->EndFromLoop({}); });
+    close_limit_ =
+        loop_.CallAt(loop_.Now() + kCloseLimit, [this, self = shared_from_this()] { WithRole([this] { End({}); }); });
   }
   if (out_.TakeRole()) WriteWithRole();  // finds an empty queue, now or later
 }
 
-void TcpConnection::OnAllWrittenFromLoop() {
+// The socket may have room by now: asking for its events tells.
+void TcpConnection::AwaitRoom() {
+  std::lock_guard lock(mutex_);
+  if (ended_) return;
+  awaits_room_ = true;
+  loop_.Change(fd_, InterestLocked());
+}
+
+void TcpConnection::OnAllWritten() {
   if (over_) return;
   shutdown(fd_, SHUT_WR);
-  if (!watched_) return EndFromLoop({});
-  DiscardFromLoop();
+  if (!watched_) return End({});
+  Discard();
 }
 
 }  // namespace gradwire::transport

@@ -1,38 +1,21 @@
-// TcpConnection: one socket. The loop's thread holds the read role; whoever sends may hold the write role.
+// TcpConnection: one socket. The loop's thread holds the read role unless a waiting thread has borrowed it; whoever
+// sends may hold the write role.
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/loop.h"
 #include "transport/tcp/frame_reader.h"
+#include "transport/tcp/open_connections.h"
 #include "transport/tcp/out_queue.h"
 #include "transport/transport.h"
 
 namespace gradwire::transport {
-
-class TcpConnection;
-
-// The connections of one transport that have not ended. Any thread.
-class OpenConnections {
- public:
-  void Add(const std::shared_ptr<TcpConnection>& connection);
-  void Remove(TcpConnection* connection);
-  std::vector<std::shared_ptr<TcpConnection>> All() const;
-  // Each ends within a second of its Close(); `limit` is for a loop that no longer runs.
-  void WaitUntilEmpty(std::chrono::seconds limit);
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable empty_;
-  std::unordered_map<TcpConnection*, std::weak_ptr<TcpConnection>> connections_;
-};
 
 class TcpConnection final : public Connection, public std::enable_shared_from_this<TcpConnection> {
  public:
@@ -43,29 +26,44 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
   void Start(std::shared_ptr<Receiver> receiver) override;
   void Queue(OutFrame frame, Lane lane) override;
   void Flush() override;
+  void ReadUntil(const Event& event, Duration limit) override;
   void Close(Failure reason) override;
   void SetBodyLimit(uint32_t bytes) override { body_limit_.store(bytes, std::memory_order_relaxed); }
   std::string description() const override { return description_; }
-
-  // Ends it now, whatever is queued. Loop's thread.
-  void EndFromLoop(const Failure& reason);
 
  private:
   class Turn;  // a stretch of reading whose answers are written together
 
   TcpConnection(Loop& loop, int fd, std::shared_ptr<OpenConnections> open);
 
-  // Read role.
-  void BeginFromLoop();
-  void OnReadyFromLoop(uint32_t events);
-  void ReadFromLoop(bool to_the_end);
-  void DiscardFromLoop();
-  void OnAllWrittenFromLoop();
-  void EndBrokenFromLoop(int error);
+  // Runs `task`, a copyable function, with the read role: now, or once it is given back. Loop's thread.
+  template <class F>
+  void WithRole(F task);
+  template <class F>
+  void PostWithRole(F task);
+  bool Borrow();
+  void GiveBack(bool to_end);
+
+  // REQUIRES: the loop's thread, with the read role.
+  void Begin();
+  void OnReady(uint32_t events);
+  void Read(bool to_the_end);
+  void Discard();
+  void OnAllWritten();
+  void EndAsRead();
+  void EndBroken(int error);
+  void End(const Failure& reason);
+
+  // REQUIRES: the read role.
+  FrameReader::Result ReadOnce(bool to_the_end);
+
   bool PostUnlessEnded(Task task);
 
   // REQUIRES: this thread has the write role.
   void WriteWithRole();
+  void AwaitRoom();
+
+  uint32_t InterestLocked() const;  // in events of the socket
 
   Loop& loop_;  // not touched once ended_
   const int fd_;
@@ -81,12 +79,20 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
   Failure end_reason_;  // since Close(), or the end
   TimerId close_limit_ = 0;
   std::shared_ptr<Receiver> receiver_;  // set by Start(), taken by the end; the read role uses its own copy
+  bool reading_ = false;                // the loop's thread uses the read role
+  bool borrowed_ = false;               // another thread does
+  std::vector<Task> deferred_;          // what the loop's thread wants to do with it meanwhile
+  bool awaits_room_ = false;            // the write role waits for the socket
+
+  std::atomic<bool> wanted_back_{false};  // deferred_ is not empty
 
   // The read role's own.
   FrameReader reader_;
   std::shared_ptr<Receiver> reading_for_;
   bool watched_ = false;
-  bool over_ = false;  // as ended_
+  bool read_all_ = false;       // there is nothing more to read, or it is bad:
+  std::optional<Failure> bad_;  // then why
+  bool over_ = false;           // as ended_
 };
 
 }  // namespace gradwire::transport
