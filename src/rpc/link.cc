@@ -55,7 +55,10 @@ std::byte* Link::BulkTarget(const wire::FrameHeader& header, std::string_view bo
 }
 
 void Link::OnFrame(const wire::FrameHeader& header, std::string body) {
-  if (open_) return session_->OnFrame(header, body);
+  if (open_) {
+    if (!std::exchange(delivers_, true)) session_->SetIncoming(connection_);
+    return session_->OnFrame(header, body);
+  }
   if (accepted_ && header.kind == wire::FrameKind::kHello) return OnHello(body);
   if (!accepted_ && header.kind == wire::FrameKind::kWelcome) return OnWelcome(body);
   throw Error(ErrorCode::kInvalid, "the first frame is not a handshake");

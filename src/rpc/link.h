@@ -55,6 +55,7 @@ class Link final : public transport::Receiver, public std::enable_shared_from_th
   std::shared_ptr<Session> session_;                   // of an accepted link: once the other side is known
   const bool accepted_;
   bool open_ = false;
+  bool delivers_ = false;  // the peer sends its messages here
   TimerId limit_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // The receiving side of Rpc: header steps, dispatch, replies and the ends of calls and sessions.
 #include <utility>
 
+#include "rpc/borrowed_read.h"
 #include "rpc/rpc_impl.h"
 
 namespace gradwire::rpc {
@@ -32,7 +33,8 @@ bool Rpc::Impl::Delay(const std::shared_ptr<ServedCallImpl>& call) {
 
 void Rpc::Impl::Dispatch(std::shared_ptr<ServedCallImpl> call) {
   const auto& entry = call->entry();
-  if (entry && entry->RunsInline(call->function(), call->args())) {
+  if (entry && (entry->is_ordered || !BorrowedRead::on_this_thread()) &&
+      entry->RunsInline(call->function(), call->args())) {
     const auto begin = std::chrono::steady_clock::now();
     call->Run();
     entry->NoteInlineRun(std::chrono::steady_clock::now() - begin);

@@ -162,7 +162,11 @@ Outcome Rpc::Impl::SendAndWait(Call call) {
   auto pending = std::make_shared<PendingCall>();
   pending->waits = true;
   Send(std::move(call), pending);
-  if (!pending->answered.is_set()) options_.executor->Await(pending->answered);
+  Event& answered = pending->answered;
+  if (!answered.is_set()) {
+    if (const auto session = SessionWith(pending->to)) session->ReadUntil(answered);
+  }
+  if (!answered.is_set()) options_.executor->Await(answered);
   return Open(*pending);
 }
 

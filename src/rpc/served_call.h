@@ -26,7 +26,7 @@ class ServedCallHost {
   virtual void SendCredit(const std::shared_ptr<Session>& session, uint64_t begun) = 0;
   virtual void Post(Task task) = 0;
   virtual Clock& clock() = 0;
-  virtual void OnRefused() = 0;                      // a call that was never started
+  virtual void OnRefused() = 0;                     // a call that was never started
   virtual void OnServed(ServedCallImpl& call) = 0;  // once for each call
 };
 

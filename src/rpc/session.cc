@@ -2,11 +2,16 @@
 
 #include <algorithm>
 
+#include "rpc/borrowed_read.h"
+
 namespace gradwire::rpc {
 namespace {
 
 // Pieces of this size let small messages pass large tensors, and cost one header each.
 constexpr size_t kPieceBytes = size_t{1} << 20;
+
+constexpr std::chrono::microseconds kQuickAnswer{100};
+constexpr uint32_t kMostSkipped = 64;
 
 [[noreturn]] void Refuse(const Peer& peer, const std::string& what) {
   throw Error(ErrorCode::kInvalid, "worker '" + peer.name + "' broke the protocol: " + what);
@@ -93,6 +98,36 @@ void Session::Attach(std::shared_ptr<transport::Connection> connection) {
     Flush();
   } else {
     connection->Close(ended);
+  }
+}
+
+void Session::SetIncoming(std::shared_ptr<transport::Connection> connection) {
+  std::lock_guard lock(send_mutex_);
+  if (state_ != State::kEnded) in_ = std::move(connection);
+}
+
+void Session::ReadUntil(const Event& event) {
+  // Counts may be lost to another thread: they only weigh costs.
+  if (const uint32_t skip = to_skip_.load(std::memory_order_relaxed)) {
+    to_skip_.store(skip - 1, std::memory_order_relaxed);
+    return;
+  }
+  std::shared_ptr<transport::Connection> connection;
+  {
+    std::lock_guard lock(send_mutex_);
+    connection = in_ ? in_ : out_;
+  }
+  if (!connection) return;
+  {
+    const BorrowedRead plain;
+    connection->ReadUntil(event, kQuickAnswer);
+  }
+  if (event.is_set()) {
+    misses_.store(0, std::memory_order_relaxed);
+  } else {
+    const uint32_t misses = misses_.load(std::memory_order_relaxed) + 1;
+    misses_.store(misses, std::memory_order_relaxed);
+    to_skip_.store(std::min(kMostSkipped, 1u << std::min(misses, 16u)), std::memory_order_relaxed);
   }
 }
 
@@ -207,6 +242,7 @@ void Session::End(const Failure& reason, bool announce) {
       out_->Flush();
     }
     out_.reset();
+    in_.reset();
   }
   for (const auto& connection : connections) connection->Close(reason);
   host_->Admit(credit_.Close());  // they find out that the session has ended

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/event.h"
 #include "base/task.h"
 #include "gradwire/error.h"
 #include "rpc/credit.h"
@@ -62,6 +63,13 @@ class Session : public std::enable_shared_from_this<Session> {
   void Attach(std::shared_ptr<transport::Connection> connection);
   void OnConnectionClosed(const Failure& reason);  // under its read role, last
 
+  // For a thread that waits for `event`, which a message of the peer will set: reads messages on it, for as long as a
+  // quick answer takes. Where the last answers took longer it is not tried for a while.
+  void ReadUntil(const Event& event);
+
+  // The peer sends on this one. Under its read role, before its first message.
+  void SetIncoming(std::shared_ptr<transport::Connection> connection);
+
   // Under the read role of one of its connections. Throw Error for what the peer may not send.
   std::byte* BulkTarget(const wire::FrameHeader& header, std::string_view body);
   void OnFrame(const wire::FrameHeader& header, std::string_view body);
@@ -93,8 +101,13 @@ class Session : public std::enable_shared_from_this<Session> {
   Failure ended_because_;
   uint64_t sent_ = 0;
   std::shared_ptr<transport::Connection> out_;
+  std::shared_ptr<transport::Connection> in_;
   std::vector<std::pair<transport::OutFrame, transport::Lane>> backlog_;  // until out_ is there
   std::vector<std::shared_ptr<transport::Connection>> connections_;
+
+  // In ReadUntil(): answers in a row that took too long, and calls that do without.
+  std::atomic<uint32_t> misses_{0};
+  std::atomic<uint32_t> to_skip_{0};
 
   // A peer sends on one connection, so one read role touches these; the mutex is for closing. A connection may be
   // reading into a storage until it has closed: what is arriving is kept until all have.

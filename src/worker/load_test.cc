@@ -1,6 +1,7 @@
 // Whole workers in one process, over TCP: nesting, races, back-pressure and ends that the simulation cannot show.
 #include "gradwire/worker.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -48,6 +49,8 @@ class Workers {
  private:
   std::vector<std::unique_ptr<Worker>> workers_;
 };
+
+thread_local bool is_caller = false;
 
 const Function<int64_t(int64_t)> kChain{"chain"}, kSame{"same"}, kLate{"late"};
 
@@ -102,6 +105,41 @@ TEST(C3, HandlersThatWaitUnseenAreReplaced) {
   calls.push_back(workers[0].rpc_async("worker1", Function<int64_t(int64_t)>{"release"}, int64_t{kBlocked}));
   EXPECT_EQ(wait_all(calls), (std::vector<int64_t>{0, 1, 2, 3, 4}));
   EXPECT_EQ(blocked, kBlocked);
+}
+
+// A thread that waits for its reply may read the other side's requests meanwhile: they run elsewhere, and as ever.
+TEST(O1, CallersThatReadForOthersKeepTheirSettingsToThemselves) {
+  const Function<at::Tensor(at::Tensor)> plain{"plain"}, back{"back"};
+  Workers* all = nullptr;
+  Workers workers(2, {.num_worker_threads = 2}, [&](Functions& functions, size_t rank) {
+    functions.Add("plain",
+                  [](at::Tensor value) {
+                    if (is_caller) throw std::runtime_error("a caller's thread");
+                    if (value.is_inference() || c10::InferenceMode::is_enabled())
+                      throw std::runtime_error("a caller's setting");
+                    return value + 1;
+                  },
+                  {.is_short = true});
+    functions.Add("back", [&all, &back, &plain, rank](at::Tensor value) {
+      return (*all)[rank].rpc_sync("worker" + std::to_string(1 - rank), plain, value);
+    });
+  });
+  all = &workers;
+  std::vector<std::thread> callers;
+  for (size_t from = 0; from < 2; ++from) {
+    for (const auto* function : {&plain, &back}) {
+      callers.emplace_back([&workers, function, from] {
+        is_caller = true;
+        const c10::InferenceMode inference;
+        for (int i = 0; i < 500; ++i) {
+          const at::Tensor sum =
+              workers[from].rpc_sync("worker" + std::to_string(1 - from), *function, at::full({2}, i));
+          ASSERT_EQ(sum.sum().item<int64_t>(), 2 * (i + 1));
+        }
+      });
+    }
+  }
+  for (auto& caller : callers) caller.join();
 }
 
 TEST(C1, ATimeoutRacesItsReplyTenThousandTimes) {
