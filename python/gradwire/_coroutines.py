@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import os
 import threading
@@ -60,6 +61,7 @@ class _Loop:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
+        self.is_stopping = False
         self.loop = asyncio.new_event_loop()
         self.loop.set_task_factory(_make_task)
         self.thread = threading.Thread(target=self._run, name="gradwire-asyncio", daemon=True)
@@ -67,7 +69,7 @@ class _Loop:
 
     def _run(self) -> None:
         try:
-            self.loop.run_forever()
+            self._run_until_stopped()
             left = asyncio.all_tasks(self.loop)
             for task in left:
                 task.cancel()
@@ -77,7 +79,14 @@ class _Loop:
         finally:
             self.loop.close()
 
+    def _run_until_stopped(self) -> None:
+        while not self.is_stopping:
+            # A coroutine that exits, is interrupted or stops the loop ends alone: others run here, too.
+            with contextlib.suppress(KeyboardInterrupt, SystemExit):
+                self.loop.run_forever()
+
     def stop(self) -> None:
+        self.is_stopping = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         if self.thread is not threading.current_thread():
             self.thread.join(2 * _STOP_LIMIT_S)

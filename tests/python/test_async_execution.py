@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 
-from gradwire import Error, autograd, functions, futures, rpc
+from gradwire import Error, RemoteError, autograd, functions, futures, rpc
 
 
 def add(x, y):
@@ -321,6 +321,13 @@ async def never():
     await asyncio.Event().wait()
 
 
+async def ends_with(kind):
+    if kind == "stop":
+        asyncio.get_running_loop().stop()
+        return 5
+    raise {"exit": SystemExit, "interrupt": KeyboardInterrupt}[kind](5)
+
+
 def test_coroutines_run_on_one_loop_thread(group):
     def body():
         assert rpc.rpc_sync("worker1", doubled, args=(4,)) == 8
@@ -344,6 +351,17 @@ def test_coroutines_end_with_their_worker(alone):
     with pytest.raises(RuntimeError):
         future.wait()
     assert all(thread.name != "gradwire-asyncio" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("kind", ["exit", "interrupt", "stop"])
+def test_c1_a_coroutine_that_ends_the_loop_ends_alone(alone, kind):
+    if kind == "stop":
+        assert rpc.rpc_sync("me", ends_with, args=(kind,), timeout=20) == 5
+    else:
+        with pytest.raises(RemoteError, match="the coroutine ended with"):
+            rpc.rpc_sync("me", ends_with, args=(kind,), timeout=20)
+    assert rpc.rpc_sync("me", doubled, args=(2,), timeout=20) == 4
+    rpc.shutdown()
 
 
 def test_futures_can_be_awaited(alone):
