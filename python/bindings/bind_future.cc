@@ -53,7 +53,7 @@ void Complete(const IValueFuture& future, Outcome outcome) {
     try {
       value = ToIValue(DecodePython(outcome.value()));
     } catch (const py::error_already_set& raised) {
-      error = std::make_exception_ptr(KeepError(raised));
+      error = std::make_exception_ptr(KeepError(raised, "while the result was read"));
     } catch (const Error& failed) {
       error = std::make_exception_ptr(failed);
     }
@@ -107,7 +107,7 @@ void Then(py::object future, py::function function, py::handle next, const Pytho
       try {
         value = ToIValue(callback->Call());
       } catch (const py::error_already_set& raised) {
-        error = std::make_exception_ptr(KeepError(raised));
+        error = std::make_exception_ptr(KeepError(raised, "in a callback"));
       }
     }
     CompleteInChain(pool, [result, value = std::move(value), error = std::move(error)]() mutable {

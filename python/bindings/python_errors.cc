@@ -24,6 +24,12 @@ py::object WithFrames(const py::error_already_set& error) {
   return exception;
 }
 
+constexpr const char* kNoText = "what it says could not be found out";
+
+std::string TypeName(const py::error_already_set& error) {
+  return reinterpret_cast<PyTypeObject*>(error.type().ptr())->tp_name;
+}
+
 void Raise(py::handle exception) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
 }
@@ -37,7 +43,7 @@ void Translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const KeptException& kept) {
-    Raise(kept.get());
+    Raise(kept.Fresh());
   } catch (const Error& error) {
     try {
       Raise(ToException(error.failure()));
@@ -49,13 +55,25 @@ void Translate(std::exception_ptr pointer) {
 
 }  // namespace
 
+py::object KeptException::Fresh() const {
+  try {
+    return Parts().fresh(get());
+  } catch (const py::error_already_set&) {
+    return py::reinterpret_borrow<py::object>(get());
+  }
+}
+
 Failure DescribeError(const py::error_already_set& error, bool print) {
-  const py::tuple parts = Parts().describe(WithFrames(error), print);
-  return {.code = ErrorCode::kRemote,
-          .text = py::cast<std::string>(parts[0]),
-          .type_name = py::cast<std::string>(parts[1]),
-          .traceback = py::cast<std::string>(parts[2]),
-          .pickled = py::cast<std::string>(parts[3])};
+  try {
+    const py::tuple parts = Parts().describe(WithFrames(error), print);
+    return {.code = ErrorCode::kRemote,
+            .text = py::cast<std::string>(parts[0]),
+            .type_name = py::cast<std::string>(parts[1]),
+            .traceback = py::cast<std::string>(parts[2]),
+            .pickled = py::cast<std::string>(parts[3])};
+  } catch (const std::exception&) {  // no memory, no stack, or Ctrl-C just now
+    return {.code = ErrorCode::kRemote, .text = kNoText, .type_name = TypeName(error)};
+  }
 }
 
 std::optional<Failure> DescribeCaught(const std::exception_ptr& caught) {
@@ -77,7 +95,13 @@ std::optional<Failure> DescribeCaught(const std::exception_ptr& caught) {
   }
 }
 
-KeptException KeepError(const py::error_already_set& error) { return KeptException(Parts().both(WithFrames(error))); }
+KeptException KeepError(const py::error_already_set& error, const char* where) {
+  try {
+    return KeptException(Parts().both(WithFrames(error), where));
+  } catch (const py::error_already_set&) {
+    return KeptException(py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(TypeName(error) + ": " + kNoText));
+  }
+}
 
 py::object ToException(const Failure& failure) { return Rebuild(Parts().rebuild, failure); }
 

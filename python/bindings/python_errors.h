@@ -18,21 +18,22 @@ class KeptException : public std::exception {
 
   const char* what() const noexcept override { return "an exception of Python"; }
   py::handle get() const { return exception_->get(); }  // with the lock
+  py::object Fresh() const;  // a copy to raise, which does not write frames into the kept one; with the lock
 
  private:
   std::shared_ptr<SharedObject> exception_;
 };
 
 // What a user's function has raised: type, text, traceback and pickle. `print`: the traceback goes to sys.stderr too.
-// With the lock.
+// With the lock. Never throws: somebody waits for what has failed.
 Failure DescribeError(const py::error_already_set& error, bool print);
 
 // The same for an exception of Python that passed through libtorch or C++; nothing for others. Takes the lock.
 std::optional<Failure> DescribeCaught(const std::exception_ptr& caught);
 
-// What a callback has raised, as futures keep it: without its frames, which would keep a user's locals alive. With the
-// lock.
-KeptException KeepError(const py::error_already_set& error);
+// What was raised `where`, as futures keep it: without its frames, which would keep a user's locals alive. With the
+// lock. Never throws.
+KeptException KeepError(const py::error_already_set& error, const char* where);
 
 // The Python exception for a failure. With the lock.
 py::object ToException(const Failure& failure);

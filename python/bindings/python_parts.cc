@@ -16,6 +16,8 @@ const PythonParts& Parts() {
         .rebuild = errors.attr("rebuild"),
         .rebuild_of_pass = errors.attr("rebuild_of_pass"),
         .both = errors.attr("both"),
+        .fresh = errors.attr("fresh"),
+        .add_note = errors.attr("add_note"),
         .refusal = functions.attr("refusal"),
         .resolve = functions.attr("resolve"),
         .later = functions.attr("Later"),

@@ -11,7 +11,9 @@ struct PythonParts {
   py::object describe;  // errors.describe(exception, print) -> (text, type name, traceback, pickled)
   py::object rebuild;   // errors.rebuild(code, text, worker, type name, traceback, pickled) -> exception
   py::object rebuild_of_pass;  // the same for a failed backward pass
-  py::object both;             // errors.both(exception) -> a RuntimeError that is of the exception's type too
+  py::object both;             // errors.both(exception, where) -> a RuntimeError that is of the exception's type too
+  py::object fresh;            // errors.fresh(exception) -> a copy
+  py::object add_note;         // errors.add_note(exception, note)
   py::object refusal;          // _functions.refusal(function) -> the exception that says why it cannot be sent
   py::object resolve;          // _functions.resolve(module, qualified name) -> (True, function) or (False, text)
   py::object later;            // class _functions.Later: a future whose value answers the call

@@ -9,6 +9,7 @@
 #include "local_value.h"
 #include "python_errors.h"
 #include "python_handler.h"
+#include "python_parts.h"
 #include "reference.h"
 #include "script_call.h"
 #include "store.h"
@@ -32,7 +33,7 @@ template <class F>
 auto Naming(const WorkerInfo& callee, py::handle function, F send) {
   const auto call = [&] { return "in the call of '" + Named(function) + "' on worker '" + callee.name + "'"; };
   const auto rethrow = [&](py::error_already_set error) {
-    if (error.matches(PyExc_Exception)) error.value().attr("add_note")(call());
+    if (error.matches(PyExc_Exception)) Parts().add_note(error.value(), call());
     throw error;
   };
   try {

@@ -4,8 +4,14 @@ import contextlib
 import pickle
 import sys
 import traceback
+import types
+from typing import Any
 
 _MOST_PICKLED_BYTES = 64 * 1024
+
+# The fields themselves: a class may refuse their use by name.
+_CAUSE: Any = BaseException.__dict__["__cause__"]
+_CONTEXT: Any = BaseException.__dict__["__context__"]
 
 
 class Error(RuntimeError):
@@ -39,10 +45,56 @@ class RemoteError(Error):
         return (type(self), (self.args[0], self.worker, self.type_name, self.remote_traceback))
 
 
+def _plain(text: str) -> str:
+    """The text as UTF-8 can carry it."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _type_name(cls: type) -> str:
-    if cls.__module__ == "builtins":
-        return cls.__qualname__
-    return f"{cls.__module__}.{cls.__qualname__}"
+    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    return _plain(name)
+
+
+# A user's exceptions may refuse anything, and with any exception: a frozen dataclass refuses its own traceback. Nothing
+# of what follows may fail for that, as the caller would wait for ever.
+
+
+def _text_of(exception: BaseException) -> str:
+    try:
+        return _plain(str(exception))
+    except BaseException:
+        return "an exception whose text cannot be made"
+
+
+def _trace_of(exception: BaseException) -> str:
+    try:
+        return _plain("".join(traceback.format_exception(exception)))
+    except BaseException:
+        return f"{_type_name(type(exception))}: its traceback cannot be made\n"
+
+
+def _without_frames(exception: BaseException) -> None:
+    """Takes the frames, which hold a user's locals, out of an exception and of those that led to it."""
+    seen: set[int] = set()
+    left: list[BaseException | None] = [exception]
+    while left:
+        one = left.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        BaseException.with_traceback(one, None)
+        left += (_CAUSE.__get__(one), _CONTEXT.__get__(one))
+        if isinstance(one, BaseExceptionGroup):
+            left += one.exceptions
+
+
+def add_note(exception: BaseException, note: str) -> None:
+    """Adds a note to an exception of any class."""
+    try:
+        BaseException.add_note(exception, note)
+    except BaseException:
+        notes = exception.__dict__.get("__notes__")
+        exception.__dict__["__notes__"] = [*notes, note] if isinstance(notes, (list, tuple)) else [note]
 
 
 def _pickled(exception: BaseException) -> bytes:
@@ -55,7 +107,7 @@ def _pickled(exception: BaseException) -> bytes:
     try:
         data = pickle.dumps(exception)
         copy = pickle.loads(data)
-    except Exception:
+    except BaseException:
         return b""
     return data if type(copy) is type(exception) and len(data) <= _MOST_PICKLED_BYTES else b""
 
@@ -63,24 +115,20 @@ def _pickled(exception: BaseException) -> bytes:
 def describe(exception: BaseException, report: bool) -> tuple[str, str, str, bytes]:
     """(text, type name, traceback, pickle) of an exception; `report` prints it to sys.stderr as well."""
     # Two frames at most are the library's own; a user's traceback begins at the user's function.
-    lines = traceback.format_exception(exception)
-    exception.__traceback__ = None  # frames hold a user's locals
-    if getattr(type(exception), "_is_double", False) and exception.__cause__ is not None:
-        exception = exception.__cause__  # its type is known to others
+    trace = _trace_of(exception)
+    _without_frames(exception)
+    if getattr(type(exception), "_is_double", False):
+        exception = _CAUSE.__get__(exception) or exception  # its type is known to others
     if report:
         with contextlib.suppress(Exception):
-            print("".join(lines), end="", file=sys.stderr, flush=True)
-    try:
-        text = str(exception)
-    except Exception:
-        text = "an exception whose text cannot be made"
-    return text, _type_name(type(exception)), "".join(lines), _pickled(exception)
+            print(trace, end="", file=sys.stderr, flush=True)
+    return _text_of(exception), _type_name(type(exception)), trace, _pickled(exception)
 
 
 def _restored(pickled: bytes, type_name: str) -> Exception | None:
     try:
         exception = pickle.loads(pickled)
-    except Exception:
+    except BaseException:
         return None
     return exception if isinstance(exception, Exception) and _type_name(type(exception)) == type_name else None
 
@@ -96,7 +144,7 @@ def rebuild(code: str, text: str, worker: str, type_name: str, remote_traceback:
             text = f"the function failed {where}. Original exception on remote side was {type_name}: {text}"
         exception = RemoteError(text, worker, type_name, remote_traceback)
     if remote_traceback:
-        exception.add_note(f"raised {where}:\n{remote_traceback.rstrip()}")
+        add_note(exception, f"raised {where}:\n{remote_traceback.rstrip()}")
     return exception
 
 
@@ -117,30 +165,71 @@ def _both_type(cls: type[Exception]) -> type[Exception]:
     return known
 
 
+# Of every exception, or not to be taken over.
+_OWN_FIELDS = {"__class__", "__dict__", "__weakref__", "__traceback__", "__context__", "__cause__"}
+
+
+def _copy_as(cls: type[BaseException], exception: BaseException) -> BaseException:
+    """An exception of class `cls` with all that `exception` holds but its frames. Raises what its class refuses."""
+    made = cls.__new__(cls, *exception.args)
+    if type(made) is not cls:
+        raise TypeError(f"{_type_name(cls)} makes objects of another type")
+    for owner in type(exception).__mro__:  # what C keeps beside the dictionary, such as errno
+        for name, field in vars(owner).items():
+            if name not in _OWN_FIELDS and isinstance(field, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+                with contextlib.suppress(AttributeError, TypeError):  # unset, or set by __new__ alone
+                    field.__set__(made, field.__get__(exception, type(exception)))
+    made.__dict__.update(exception.__dict__)
+    notes = made.__dict__.get("__notes__")
+    if isinstance(notes, list):
+        made.__dict__["__notes__"] = list(notes)
+    _CAUSE.__set__(made, _CAUSE.__get__(exception))
+    return made
+
+
+def fresh(exception: BaseException) -> BaseException:
+    """A copy, for a future to raise while it keeps the original; the original when there can be no copy.
+
+    Each raise leaves its frames in the exception. The future in one of their locals would keep itself alive.
+    """
+    try:
+        return _copy_as(type(exception), exception)
+    except BaseException:
+        return exception
+
+
+def kept(exception: Exception) -> BaseException:
+    """What a future keeps of an exception that was raised before it was given to it: the same, with frames as text."""
+    if exception.__traceback__ is None:
+        return exception
+    copy = fresh(exception)
+    if copy is not exception:
+        add_note(copy, f"raised before it was given to a future:\n{_trace_of(exception).rstrip()}")
+    return copy
+
+
 def _double(exception: Exception, text: str) -> Exception:
     """An exception of the same type that is a RuntimeError too and has this text."""
-    double: Exception
     try:
-        cls = _both_type(type(exception))
-        double = cls.__new__(cls, *exception.args)
-        double.args = exception.args
-        double.__dict__.update(exception.__dict__, _text=text)
-    except TypeError:  # layouts that do not go together
+        double = _copy_as(_both_type(type(exception)), exception)
+        double.__dict__["_text"] = text
+        assert isinstance(double, Exception)
+    except BaseException:  # layouts that do not go together, or a class with ideas of its own
         double = RuntimeError(f"{_type_name(type(exception))}: {text}")
-        for note in getattr(exception, "__notes__", ()):
-            double.add_note(note)
+        for note in exception.__dict__.get("__notes__", ()):
+            add_note(double, note)
     return double
 
 
-def both(exception: BaseException) -> BaseException:
-    """What a callback has raised, as an exception that is a RuntimeError too; the original is its cause."""
-    trace = "".join(traceback.format_exception(exception)).rstrip()
-    exception.__traceback__ = None  # futures outlive the frames
+def both(exception: BaseException, where: str) -> BaseException:
+    """What was raised `where`, as an exception that is a RuntimeError too; the original is its cause."""
+    trace = _trace_of(exception).rstrip()
+    _without_frames(exception)  # futures outlive them
     if not isinstance(exception, RuntimeError) and isinstance(exception, Exception):
-        double = _double(exception, str(exception))
-        double.__cause__ = exception
+        double = _double(exception, _text_of(exception))
+        _CAUSE.__set__(double, exception)
         exception = double
-    exception.add_note(f"raised in a callback:\n{trace}")
+    add_note(exception, f"raised {where}:\n{trace}")
     return exception
 
 
@@ -149,4 +238,4 @@ def rebuild_of_pass(
 ) -> Exception:
     """What a failed backward pass raises: as rebuild(), a RuntimeError in any case, and always with the whole text."""
     exception = rebuild(code, text, worker, type_name, remote_traceback, pickled)
-    return exception if code != "Remote" or text in str(exception) else _double(exception, text)
+    return exception if code != "Remote" or text in _text_of(exception) else _double(exception, text)

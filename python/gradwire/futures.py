@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 import torch
 
 from gradwire import _C, _default
+from gradwire.errors import kept
 
 __all__ = ["Future", "collect_all", "wait_all"]
 
@@ -69,10 +70,10 @@ class Future(torch.futures.Future[T], Generic[T]):
         return super().wait()
 
     def set_exception(self, result: Any) -> None:
-        """Completes the future with an exception."""
+        """Completes the future with an exception, of which each wait raises a copy."""
         if not isinstance(result, Exception):
             raise TypeError(f"a future fails with an exception, not with {result!r}")
-        _C.future_set_exception(self, result)
+        _C.future_set_exception(self, kept(result))
 
     def __reduce__(self) -> Any:
         raise RuntimeError("Can not pickle torch.futures.Future: wait for it and send its value")
@@ -80,14 +81,16 @@ class Future(torch.futures.Future[T], Generic[T]):
 
 def collect_all(futures: list[Future[Any]]) -> Future[list[Future[Any]]]:
     """A future of the given futures that is done when all of them are, failed ones included."""
+    futures = list(futures)
     collected: Future[list[Future[Any]]] = Future()
     inner = torch.futures.collect_all(cast(list[torch.futures.Future[Any]], futures))
-    inner.add_done_callback(lambda _: collected.set_result(list(futures)))
+    inner.add_done_callback(lambda _: collected.set_result(futures))
     return collected
 
 
 def wait_all(futures: list[Future[Any]]) -> list[Any]:
     """The values of all of them. Raises the first error that comes, without waiting for the rest."""
+    futures = list(futures)
     first_end: Future[None] = Future()
     inner = torch.futures.collect_all(cast(list[torch.futures.Future[Any]], futures))
     inner.add_done_callback(lambda _: first_end.set_result(None))
