@@ -2,17 +2,22 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "gradwire/error.h"
 #include "gradwire/value.h"
+#include "rpc/deadline.h"
 
 namespace gradwire {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kGatherFunction = "group.gather";  // names, number, part -> all parts
+constexpr const char* kPartFunction = "group.gather";     // key, part -> all parts
+constexpr const char* kGiveUpFunction = "group.give_up";  // key, ms waited -> nothing; the gathering has ended then
+constexpr const char* kWatchFunction = "group.watch";     // nothing -> nothing
+constexpr milliseconds kAnswerLimit{1000}, kPause{20};
+
+using Names = std::vector<std::pair<std::string, uint64_t>>;  // with the worker's packed id
 
 // A part keeps its own tables when it travels among others: (name, bytes, tensors, references).
 void PutPart(ValueWriter& writer, const std::string& name, const Payload& part) {
@@ -54,6 +59,23 @@ Gather::Parts DecodeParts(const Payload& payload) {
   return parts;
 }
 
+// Keys are pairs of (name, id) of each worker, and a number.
+template <class Key>
+void PutKey(ValueWriter& writer, const Key& key) {
+  Names names;
+  for (const auto& [name, id] : key.first) names.emplace_back(name, id.packed());
+  Codec<Names>::Write(writer, names);
+  writer.PutInt(key.second);
+}
+
+template <class Key>
+Key GetKey(ValueReader& reader) {
+  Key key;
+  for (auto& [name, id] : Codec<Names>::Read(reader)) key.first.emplace_back(name, WorkerId::FromPacked(id));
+  key.second = reader.GetInt();
+  return key;
+}
+
 std::string Join(const std::vector<std::string>& names) {
   std::string joined;
   for (const std::string& name : names) joined += (joined.empty() ? "" : ", ") + name;
@@ -63,89 +85,38 @@ std::string Join(const std::vector<std::string>& names) {
 }  // namespace
 
 Gather::Gather(Functions& internal_functions) {
-  internal_functions.AddHandler(kGatherFunction, [this](const std::shared_ptr<IncomingCall>& call) {
-    ValueReader reader(call->args());
-    Key key;
-    reader.BeginTuple();
-    for (size_t count = reader.BeginList(); count > 0; --count) key.first.emplace_back(reader.GetString());
-    reader.End();
-    key.second = reader.GetInt();
-    auto [name, part] = GetPart(reader);
-    if (name != call->caller().name || key.first.empty() || key.first.front() != rpc_->self().name) {
-      throw Error(ErrorCode::kInvalid, "a part of a gathering for another worker, or of another");
-    }
-    Add(key, name, std::move(part), [call](const Outcome& outcome) {
-      Outcome copy = outcome;
-      copy.ok() ? call->Reply(std::move(copy.value())) : call->Fail(copy.failure());
-    });
+  internal_functions.AddHandler(kPartFunction, [this](const std::shared_ptr<IncomingCall>& call) { OnPart(call); });
+  internal_functions.AddHandler(kGiveUpFunction,
+                                [this](const std::shared_ptr<IncomingCall>& call) {
+                                  ValueReader reader(call->args());
+                                  reader.BeginTuple();
+                                  const Key key = GetKey<Key>(reader);
+                                  GiveUp(key, call->caller().name, reader.GetInt());
+                                  call->Reply(EncodeValue(true));
+                                },
+                                {.is_internal = true});
+  internal_functions.AddHandler(kWatchFunction,
+                                [](const std::shared_ptr<IncomingCall>& call) { call->Reply(EncodeValue(true)); },
+                                {.is_short = true, .is_internal = true});
+}
+
+void Gather::OnPart(const std::shared_ptr<IncomingCall>& call) {
+  ValueReader reader(call->args());
+  reader.BeginTuple();
+  const Key key = GetKey<Key>(reader);
+  auto [name, part] = GetPart(reader);
+  const bool takes_part = std::any_of(key.first.begin(), key.first.end(),
+                                      [&](const Who& who) { return who.first == name && name == call->caller().name; });
+  if (!takes_part || key.first.front().second != rpc_->self().id) {
+    throw Error(ErrorCode::kInvalid, "a part of a gathering for another worker, or of another");
+  }
+  Add(key, name, std::move(part), [call](const Outcome& outcome) {
+    Outcome copy = outcome;
+    copy.ok() ? call->Reply(std::move(copy.value())) : call->Fail(copy.failure());
   });
 }
 
-int64_t Gather::NextNumber(const std::vector<std::string>& names) {
-  std::lock_guard lock(mutex_);
-  return numbers_[names]++;
-}
-
-void Gather::Add(const Key& key, const std::string& name, Payload part, Answer answer) {
-  std::vector<Answer> waiting;
-  std::optional<Outcome> outcome;
-  {
-    std::lock_guard lock(mutex_);
-    Gathering& gathering = gatherings_[key];
-    gathering.parts.insert_or_assign(name, std::move(part));
-    gathering.waiting.push_back(std::move(answer));
-    const bool complete = gathering.parts.size() == key.first.size();
-    if (!complete && !gathering.failure) return;
-    outcome = gathering.failure ? Outcome(*gathering.failure) : Outcome(EncodeParts(gathering.parts));
-    waiting.swap(gathering.waiting);
-    if (complete) gatherings_.erase(key);
-  }
-  for (Answer& each : waiting) each(*outcome);
-}
-
-void Gather::Fail(const Key& key, const Failure& failure) {
-  std::vector<Answer> waiting;
-  {
-    std::lock_guard lock(mutex_);
-    const auto it = gatherings_.find(key);
-    if (it == gatherings_.end() || it->second.failure) return;
-    it->second.failure = failure;
-    waiting.swap(it->second.waiting);
-  }
-  for (Answer& each : waiting) each(Outcome(failure));
-}
-
-Failure Gather::TimedOut(const Key& key, milliseconds timeout) const {
-  std::vector<std::string> missing;
-  std::lock_guard lock(mutex_);
-  const auto it = gatherings_.find(key);
-  std::copy_if(key.first.begin(), key.first.end(), std::back_inserter(missing),
-               [&](const std::string& name) { return it == gatherings_.end() || it->second.parts.count(name) == 0; });
-  return {.code = ErrorCode::kTimedOut,
-          .text = "workers gathered for more than " + std::to_string(timeout.count()) +
-                  " ms, and these have not come: " + Join(missing),
-          .worker = rpc_->self().name};
-}
-
-Gather::Parts Gather::Lead(const Key& key, Payload value, milliseconds timeout) {
-  struct Wait {
-    Event over;
-    std::optional<Outcome> outcome;
-  };
-  auto wait = std::make_shared<Wait>();
-  Add(key, rpc_->self().name, std::move(value), [wait](const Outcome& outcome) {
-    wait->outcome = outcome;
-    wait->over.Set();
-  });
-  const std::optional<Duration> limit = timeout.count() == 0 ? std::nullopt : std::optional<Duration>(timeout);
-  if (!wait->over.is_set() && !rpc_->executor()->Await(wait->over, limit)) {
-    Fail(key, TimedOut(key, timeout));
-    rpc_->executor()->Await(wait->over);  // set by now, by this failure or by the last part
-  }
-  return DecodeParts(wait->outcome->value());
-}
-
-Gather::Parts Gather::All(Payload value, std::vector<std::string> names, milliseconds timeout) {
+Gather::Key Gather::NextKey(std::vector<std::string> names) {
   if (names.empty()) {
     for (const rpc::Member& member : rpc_->members().All()) names.push_back(member.peer.name);
   }
@@ -155,42 +126,211 @@ Gather::Parts Gather::All(Payload value, std::vector<std::string> names, millise
     throw Error(ErrorCode::kInvalid,
                 "worker '" + rpc_->self().name + "' is not among those that gather: " + Join(names));
   }
-  if (value.local) value = value.local->Encode();
-  if (timeout.count() < 0) timeout = rpc_->timeout();
-  const rpc::Peer leader = rpc_->members().Named(names.front());
-  const Key key{names, NextNumber(names)};
-  if (leader.id == rpc_->self().id) return Lead(key, std::move(value), timeout);
+  Key key;
+  for (const std::string& name : names) key.first.emplace_back(name, rpc_->members().Named(name).id);
+  std::lock_guard lock(mutex_);
+  if (abandoned_) throw Error(ErrorCode::kInvalid, "'" + rpc_->self().name + "' gathers no more: " + abandoned_->text);
+  key.second = numbers_[key.first]++;
+  return key;
+}
 
-  rpc::Call call{.to = leader.id, .function = kGatherFunction};
+std::optional<Duration> Gather::Limit(milliseconds timeout) const {
+  const milliseconds own = timeout.count() < 0 ? rpc_->timeout() : timeout;
+  std::optional<Duration> limit;
+  if (own.count() > 0) limit = own;
+  if (const auto deadline = rpc::CurrentDeadline(); deadline && timeout.count() != 0) {
+    const Duration left = std::max(Duration::zero(), Duration(*deadline - rpc_->clock().Now()));
+    limit = limit ? std::min(*limit, left) : left;
+  }
+  return limit;
+}
+
+CallHandle Gather::SendPart(const Key& key, const Payload& value, Answer answer) {
+  rpc::Call call{.to = key.first.front().second, .function = kPartFunction};
   ValueWriter writer(call.args);
   writer.BeginTuple(3);
-  writer.BeginList(names.size());
-  for (const std::string& name : names) writer.PutString(name);
-  writer.PutInt(key.second);
+  PutKey(writer, key);
   PutPart(writer, rpc_->self().name, value);
-  call.options.timeout = timeout;
-  Outcome outcome = rpc_->SendAndWait(std::move(call));
-  return DecodeParts(outcome.value());
+  call.is_control = true;
+  call.options.timeout = milliseconds(0);  // whoever has waited long enough ends the gathering for all
+  try {
+    return rpc_->Send(std::move(call), std::move(answer));
+  } catch (...) {
+    std::lock_guard lock(mutex_);
+    if (int64_t& next = numbers_[key.first]; next == key.second + 1) --next;  // the others will count this one
+    throw;
+  }
+}
+
+Gather::Parts Gather::All(Payload value, std::vector<std::string> names, milliseconds timeout) {
+  if (value.local) value = value.local->Encode();
+  const std::optional<Duration> limit = Limit(timeout);
+  const Key key = NextKey(std::move(names));
+  const bool leads = key.first.front().second == rpc_->self().id;
+  const auto wait = std::make_shared<Wait>();
+  Answer answer = [wait](const Outcome& outcome) {
+    wait->outcome = outcome;
+    wait->over.Set();
+  };
+  CallHandle call;
+  if (leads) {
+    Add(key, rpc_->self().name, std::move(value), std::move(answer));
+  } else {
+    call = SendPart(key, value, std::move(answer));
+  }
+  if (!wait->over.is_set() && !rpc_->executor()->Await(wait->over, limit)) {
+    const int64_t ms = std::chrono::duration_cast<milliseconds>(*limit).count();
+    if (leads) {
+      GiveUp(key, rpc_->self().name, ms);
+      rpc_->executor()->Await(wait->over);  // set by now, by this or by the last part
+    } else {
+      AskToGiveUp(key, ms, call, *wait);
+    }
+  }
+  return DecodeParts(wait->outcome->value());
+}
+
+void Gather::AskToGiveUp(const Key& key, int64_t ms, const CallHandle& call, Wait& wait) {
+  const TimePoint end = rpc_->clock().Now() + kAnswerLimit;
+  do {
+    rpc::Call ask{.to = key.first.front().second, .function = kGiveUpFunction};
+    ValueWriter writer(ask.args);
+    writer.BeginTuple(3);
+    PutKey(writer, key);
+    writer.PutInt(ms);
+    ask.internal = true;
+    ask.options.timeout = kAnswerLimit;
+    try {
+      rpc_->SendAndWait(std::move(ask));
+    } catch (const Error&) {
+      // It is no member any more, or this worker has ended: so has the call.
+    }
+    // Once more if it has overtaken the part itself.
+    if (rpc_->executor()->Await(wait.over, kPause)) return;
+  } while (rpc_->clock().Now() < end);
+  call.Cancel();
+  rpc_->executor()->Await(wait.over);
+  if (wait.outcome->ok() || wait.outcome->failure().code != ErrorCode::kCancelled) return;
+  const std::string& leader = key.first.front().first;
+  wait.outcome = Failure{.code = ErrorCode::kTimedOut,
+                         .text = "workers gathered for more than " + std::to_string(ms) + " ms, and worker '" + leader +
+                                 "', by way of which they do, does not say who has not come",
+                         .worker = leader};
+}
+
+std::optional<Failure> Gather::WhyNever(const Key& key, const Gathering& gathering) const {
+  if (abandoned_) return abandoned_;
+  for (const auto& [name, id] : key.first) {
+    if (gone_.count(id) == 0 || gathering.parts.count(name) > 0) continue;
+    return Failure{.code = ErrorCode::kDisconnected,
+                   .text = "worker '" + name + "', which others gathered with, is gone",
+                   .worker = name};
+  }
+  return std::nullopt;
+}
+
+void Gather::Add(const Key& key, const std::string& name, Payload part, Answer answer) {
+  std::vector<Answer> waiting;
+  std::optional<Outcome> outcome;
+  std::map<Key, Gathering>::node_type done;  // destroyed without the lock
+  std::vector<Who> unwatched;
+  {
+    std::lock_guard lock(mutex_);
+    Gathering& gathering = gatherings_[key];
+    // What came from one that was lost meanwhile counts no more: others may have failed for want of it.
+    const auto from = std::find_if(key.first.begin(), key.first.end(), [&](const Who& w) { return w.first == name; });
+    if (gone_.count(from->second) == 0) gathering.parts.insert_or_assign(name, std::move(part));
+    gathering.waiting.push_back(std::move(answer));
+    const bool complete = gathering.parts.size() == key.first.size();
+    const std::optional<Failure> never = WhyNever(key, gathering);
+    if (gathering.failure || never) outcome = gathering.failure ? *gathering.failure : *never;
+    if (!outcome && complete) outcome = EncodeParts(gathering.parts);
+    if (outcome) waiting.swap(gathering.waiting);
+    if (complete || never) done = gatherings_.extract(key);
+    for (const Who& who : key.first) {
+      if (!outcome && gathering.parts.count(who.first) == 0 && watched_.insert(who.second).second) {
+        unwatched.push_back(who);
+      }
+    }
+  }
+  for (Answer& each : waiting) each(*outcome);
+  for (const Who& who : unwatched) Watch(who);
+}
+
+// Without a session this worker would not see the other's death.
+void Gather::Watch(const Who& who) {
+  if (who.second == rpc_->self().id) return;
+  rpc::Call call{.to = who.second, .function = kWatchFunction, .args = EncodeValue(true)};
+  call.internal = true;
+  call.short_completion = true;
+  call.options.timeout = milliseconds(0);
+  try {
+    rpc_->Send(std::move(call), [](Outcome) {});
+  } catch (const Error&) {
+    // One that has just joined opens a session with each itself; or this worker has ended.
+    std::lock_guard lock(mutex_);
+    watched_.erase(who.second);
+  }
+}
+
+void Gather::GiveUp(const Key& key, const std::string& name, int64_t ms) {
+  std::vector<Answer> waiting;
+  std::optional<Outcome> outcome;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = gatherings_.find(key);
+    if (it == gatherings_.end() || it->second.failure) return;
+    std::vector<std::string> missing;
+    for (const Who& who : key.first) {
+      if (it->second.parts.count(who.first) == 0) missing.push_back(who.first);
+    }
+    it->second.failure = Failure{.code = ErrorCode::kTimedOut,
+                                 .text = "worker '" + name + "' gathered with others for more than " +
+                                         std::to_string(ms) + " ms, and these have not come: " + Join(missing),
+                                 .worker = rpc_->self().name};
+    outcome = *it->second.failure;
+    waiting.swap(it->second.waiting);
+  }
+  for (Answer& each : waiting) each(*outcome);
 }
 
 void Gather::OnPeerEnded(const rpc::Peer& peer) {
-  std::vector<Key> lost;
+  std::vector<std::pair<std::map<Key, Gathering>::node_type, Failure>> lost;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [key, gathering] : gatherings_) {
-      const bool awaited = std::binary_search(key.first.begin(), key.first.end(), peer.name);
-      if (awaited && gathering.parts.count(peer.name) == 0) lost.push_back(key);
+    gone_.insert(peer.id);
+    for (auto it = gatherings_.begin(); it != gatherings_.end();) {
+      const auto here = it++;
+      // Who comes later hears of it too: the peer does not come back.
+      if (auto never = WhyNever(here->first, here->second)) lost.emplace_back(gatherings_.extract(here), *never);
     }
   }
   if (lost.empty()) return;
   // Answers are encoded and sent: not under a role (O2).
-  rpc_->executor()->Post([this, lost, name = peer.name] {
-    for (const Key& key : lost) {
-      Fail(key, {.code = ErrorCode::kDisconnected,
-                 .text = "worker '" + name + "', which others gathered with, is gone",
-                 .worker = name});
+  rpc_->executor()->Post([lost = std::move(lost)]() mutable {
+    for (auto& [gathering, failure] : lost) {
+      for (Answer& each : gathering.mapped().waiting) each(Outcome(failure));
     }
   });
+}
+
+void Gather::Abandon(const std::string& why) {
+  std::map<Key, Gathering> ended;
+  Outcome outcome{Failure{.code = ErrorCode::kDisconnected, .text = why, .worker = rpc_->self().name}};
+  {
+    std::lock_guard lock(mutex_);
+    if (abandoned_) return;
+    abandoned_ = outcome.failure();
+    ended.swap(gatherings_);
+  }
+  for (auto& [key, gathering] : ended) {
+    for (Answer& each : gathering.waiting) each(outcome);
+  }
+}
+
+size_t Gather::open() const {
+  std::lock_guard lock(mutex_);
+  return gatherings_.size();
 }
 
 }  // namespace gradwire

@@ -1,4 +1,5 @@
-// Gather: one value from each of several workers to all of them, by way of the one whose name comes first.
+// Gather: one value from each of several workers to all of them, by way of the one whose name comes first. All of them
+// get the values, or all an error, but for the loss of the leader while it answers.
 #pragma once
 
 #include <chrono>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/event.h"
@@ -18,43 +20,65 @@
 namespace gradwire {
 
 // One per Worker. Thread-safe. Several gatherings of the same workers are told apart by their order: all of them must
-// make them in the same one.
+// make them in the same one. A worker that has started again is another worker: with it counting starts anew.
 class Gather {
  public:
   using Parts = std::map<std::string, Payload>;
 
-  // Registers its function. Attach() before the first call.
+  // Registers its functions. Attach() before the first call.
   explicit Gather(Functions& internal_functions);
   void Attach(rpc::Rpc* rpc) { rpc_ = rpc; }
 
-  // What each of `names` has passed, by name; no names: all members. Blocks until all have called this. Throws
-  // Error(kInvalid) when this worker is not among them, kTimedOut naming who has not come, kDisconnected.
+  // What each of `names` has passed, by name; no names: all members. Blocks until all have called this. `timeout`
+  // negative: that of calls; 0: none; the deadline of the call that this thread serves binds too. Throws
+  // Error(kInvalid) when this worker is not among them, kUnknownWorker, kTimedOut that names who has not come,
+  // kDisconnected that names who is gone.
   Parts All(Payload value, std::vector<std::string> names, std::chrono::milliseconds timeout);
 
-  // Gatherings that wait for this worker fail.
+  // Gatherings that wait for this worker fail, and so do all later ones. May run under a role.
   void OnPeerEnded(const rpc::Peer& peer);
 
+  // Ends all gatherings here that are under way, for all who wait in them, and all later ones. Not under a role.
+  void Abandon(const std::string& why);
+
+  size_t open() const;  // gatherings that some have begun and this worker, their leader, has not seen the end of
+
  private:
-  using Key = std::pair<std::vector<std::string>, int64_t>;  // names in order, and how many there were before
+  using Who = std::pair<std::string, WorkerId>;
+  using Key = std::pair<std::vector<Who>, int64_t>;  // in order of names, and how many there were before
   using Answer = UniqueFunction<void(const Outcome&)>;
   // On the leader.
   struct Gathering {
     Parts parts;
     std::vector<Answer> waiting;
-    std::optional<Failure> failure;  // no longer waited for; stays until all have heard of it
+    std::optional<Failure> failure;  // given up; stays until all have heard of it
+  };
+  // On each that waits.
+  struct Wait {
+    Event over;
+    std::optional<Outcome> outcome;
   };
 
-  int64_t NextNumber(const std::vector<std::string>& names);
+  void OnPart(const std::shared_ptr<IncomingCall>& call);
+  Key NextKey(std::vector<std::string> names);
+  std::optional<Duration> Limit(std::chrono::milliseconds timeout) const;
+  CallHandle SendPart(const Key& key, const Payload& value, Answer answer);
   void Add(const Key& key, const std::string& name, Payload part, Answer answer);
-  void Fail(const Key& key, const Failure& failure);
-  Failure TimedOut(const Key& key, std::chrono::milliseconds timeout) const;
-  Parts Lead(const Key& key, Payload value, std::chrono::milliseconds timeout);
+  std::optional<Failure> WhyNever(const Key& key, const Gathering& gathering) const;
+  // `name` has waited for `ms`.
+  void GiveUp(const Key& key, const std::string& name, int64_t ms);
+  // The same from elsewhere: `wait` is over when this returns.
+  void AskToGiveUp(const Key& key, int64_t ms, const CallHandle& call, Wait& wait);
+  void Watch(const Who& who);
 
   rpc::Rpc* rpc_ = nullptr;
 
   mutable std::mutex mutex_;  // guards all below; a leaf
-  std::map<std::vector<std::string>, int64_t> numbers_;
+  std::map<std::vector<Who>, int64_t> numbers_;
   std::map<Key, Gathering> gatherings_;
+  std::set<WorkerId> gone_;
+  std::set<WorkerId> watched_;  // have a session with this worker, which ends when they do
+  std::optional<Failure> abandoned_;
 };
 
 }  // namespace gradwire

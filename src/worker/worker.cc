@@ -203,6 +203,7 @@ class Worker::Impl {
       stopped = shut_down = true;
     }
     quiesce->Abandon(why);
+    gather->Abandon(why);
     if (open_group) open_group->Leave();
     rpc->Stop(why);
     references->DropAll();

@@ -1,6 +1,9 @@
 """Gatherings over sets of workers, and groups whose workers come and go."""
 
 import multiprocessing
+import os
+import signal
+import time
 import traceback
 
 import pytest
@@ -114,6 +117,49 @@ def test_a_timeout_names_who_has_not_come_and_the_next_gathering_works(group):
         assert gather(0, ["worker0", "worker1"]) == other.wait() == {"worker0": 0, "worker1": 1}
 
     group(body)
+
+
+def serving():
+    return rpc._default.required().counts()["serving_calls"]
+
+
+def killed(rank):
+    """Waits in its own process until worker0 leads a gathering that others wait in, and is killed."""
+    if rank == 0:
+        while serving() < 2:  # the parts of worker1 and worker2
+            pass
+    else:
+        while rpc.rpc_sync("worker0", serving) < 2:  # the part of worker1, and this call
+            pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("wait", [gradwire.barrier, lambda timeout: gather("part", None, timeout)])
+def test_a_killed_worker_ends_a_gathering_at_once_and_is_named(tmp_path, victim, wait):
+    store, reports = tmp_path / "store", fork.SimpleQueue()
+
+    def run(rank):
+        join(store, rank, world_size=3)
+        if rank == victim:
+            killed(rank)
+        begin = time.monotonic()
+        with pytest.raises(Error) as caught:
+            wait(timeout=LIMIT_S)
+        reports.put((caught.value.code, str(caught.value), time.monotonic() - begin))
+        rpc.shutdown()
+
+    processes = [fork.Process(target=run, args=(rank,)) for rank in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(LIMIT_S)
+    assert [process.exitcode for process in processes] == [-signal.SIGKILL if r == victim else 0 for r in range(3)]
+    for _ in range(2):
+        code, text, seconds = reports.get()
+        assert code == "Disconnected"
+        assert f"'worker{victim}'" in text
+        assert seconds < LIMIT_S / 4
 
 
 def test_worker_infos(group):
