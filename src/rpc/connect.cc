@@ -26,8 +26,20 @@ std::vector<std::string> Rpc::Impl::Listen() {
 
 std::optional<Member> Rpc::Impl::Admit(const Peer& stranger) {
   if (!options_.is_open) return std::nullopt;
+  // It joins nothing: it asks whether this worker lives, before it takes its place.
+  if (stranger.name.empty()) return Member{.peer = stranger};
+  if (stranger.name == self().name || stranger.id.rank == self().id.rank) return std::nullopt;
+  // One that was lost, or whose place another has taken, does not come back.
+  if (const auto session = SessionWith(stranger); !session || session->ended_because()) return std::nullopt;
+  // A newcomer has its name and rank from one that answers no more, even if this worker has not noticed yet.
   for (const Member& member : members_.All()) {
-    if (member.peer.name == stranger.name || member.peer.id.rank == stranger.id.rank) return std::nullopt;
+    if (member.peer.name != stranger.name && member.peer.id.rank != stranger.id.rank) continue;
+    members_.Remove(member.peer.id);
+    if (const auto session = SessionWith(member.peer)) {
+      session->End({.code = ErrorCode::kDisconnected,
+                    .text = "worker '" + member.peer.name + "' is gone: '" + stranger.name + "' has taken its place",
+                    .worker = member.peer.name});
+    }
   }
   members_.Add({.peer = stranger});
   return members_.Find(stranger.id);

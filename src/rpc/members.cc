@@ -8,7 +8,23 @@ namespace gradwire::rpc {
 
 void Members::Add(Member member) {
   std::lock_guard lock(mutex_);
+  AddLocked(std::move(member));
+}
+
+bool Members::AddUnlessTaken(Member member) {
+  std::lock_guard lock(mutex_);
+  const auto named = by_name_.find(member.peer.name);
+  const auto ranked = by_rank_.find(member.peer.id.rank);
+  if (named != by_name_.end() && named->second != member.peer.id.rank) return false;
+  if (ranked != by_rank_.end() && ranked->second.peer.id != member.peer.id) return false;
+  AddLocked(std::move(member));
+  return true;
+}
+
+void Members::AddLocked(Member member) {
   const uint32_t rank = member.peer.id.rank;
+  if (auto it = by_rank_.find(rank); it != by_rank_.end()) by_name_.erase(it->second.peer.name);
+  if (auto it = by_name_.find(member.peer.name); it != by_name_.end()) by_rank_.erase(it->second);
   by_name_[member.peer.name] = rank;
   by_rank_[rank] = std::move(member);
 }

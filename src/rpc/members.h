@@ -21,7 +21,10 @@ struct Member {
 // Thread-safe. Lookups throw Error(kUnknownWorker) with the names there are.
 class Members {
  public:
+  // Whoever has this name or this rank is no member any more.
   void Add(Member member);
+  // The same unless another, or another incarnation, has its name or its rank: then false.
+  bool AddUnlessTaken(Member member);
   // Of a group whose workers come and go: nothing happens to another incarnation, or when it is not there.
   void Remove(WorkerId id);
 
@@ -33,6 +36,8 @@ class Members {
   size_t size() const;
 
  private:
+  void AddLocked(Member member);
+
   mutable std::mutex mutex_;
   std::map<uint32_t, Member> by_rank_;
   std::map<std::string, uint32_t> by_name_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <random>
 #include <utility>
 
 #include "base/event.h"
@@ -14,17 +15,20 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kJoinFunction = "group.join";  // the newcomer's record -> nothing
+constexpr const char* kJoinFunction = "group.join";    // the newcomer's record -> nothing
+constexpr const char* kAliveFunction = "group.alive";  // nothing -> nothing
 // Between taking its place and publishing its record a worker does nothing else: one that takes longer has died.
 constexpr milliseconds kRecordLimit{3000};
 constexpr milliseconds kTellLimit{5000};
+constexpr milliseconds kAliveLimit{3000};  // less than an attempt to connect takes: silence is no refusal
 constexpr milliseconds kFirstPause{2}, kLongestPause{100};
 
 std::string RecordKey(int64_t place) { return "gradwire/open/record/" + std::to_string(place); }
 
 }  // namespace
 
-OpenGroup::OpenGroup(std::shared_ptr<Store> store, Functions& internal_functions) : store_(std::move(store)) {
+OpenGroup::OpenGroup(std::shared_ptr<Store> store, const WorkerParts& parts, Functions& internal_functions)
+    : store_(std::move(store)), parts_(parts) {
   const FunctionOptions options{.is_ordered = true, .is_internal = true};
   internal_functions.AddHandler(
       kJoinFunction,
@@ -34,24 +38,57 @@ OpenGroup::OpenGroup(std::shared_ptr<Store> store, Functions& internal_functions
         if (member.peer.name != call->caller().name || member.peer.id.rank != call->caller().id) {
           throw Error(ErrorCode::kInvalid, "a record of another worker than its sender");
         }
-        rpc_->members().Add(std::move(member));  // until now it was there without its addresses
+        rpc_->members().AddUnlessTaken(std::move(member));  // until now it was there without its addresses
         call->Reply(EncodeValue(true));
       },
       options);
+  internal_functions.AddHandler(
+      kAliveFunction, [](const std::shared_ptr<IncomingCall>& call) { call->Reply(EncodeValue(true)); }, options);
 }
 
-std::string OpenGroup::JobKey() { return store_->CompareSet("gradwire/open/job_key", "", RandomJobKey()); }
+std::string OpenGroup::JobKey() { return job_key_ = store_->CompareSet("gradwire/open/job_key", "", RandomJobKey()); }
 
 void OpenGroup::Take(const std::string& key, const std::string& what) {
-  if (store_->CompareSet(key, "", own_) != own_) {
-    throw Error(ErrorCode::kInvalid, "the worker " + what + " is not unique: another worker of this group has it");
+  std::string holder;
+  for (;;) {
+    const std::string now = store_->CompareSet(key, holder, own_);
+    if (now == own_) break;
+    // Whoever is found there next has come, or gone, meanwhile.
+    if (!now.empty()) RefuseUnlessGone(DecodeMember(now), what);
+    holder = now;
   }
   taken_.push_back(key);
 }
 
+void OpenGroup::RefuseUnlessGone(const rpc::Member& holder, const std::string& what) const {
+  // One without a name joins nothing.
+  rpc::Rpc::Options options;
+  options.self = {.id = {.rank = rpc_->self().id.rank, .incarnation = std::random_device()()}, .name = ""};
+  options.job_key = job_key_;
+  options.clock = parts_.clock;
+  options.executor = parts_.executor;
+  options.transports = parts_.transports;
+  options.functions = options.internal_functions = std::make_shared<Functions>();
+  rpc::Rpc stranger(std::move(options));
+  stranger.members().Add(holder);
+  rpc::Call call{.to = holder.peer.id, .function = kAliveFunction, .args = EncodeValue(true)};
+  call.internal = true;
+  call.options.timeout = kAliveLimit;
+  const Outcome outcome = stranger.SendAndWait(std::move(call));
+  // Its process is not there, or another's is, or it is ending.
+  const bool gone = !outcome.ok() && (outcome.failure().code == ErrorCode::kUnreachable ||
+                                      outcome.failure().code == ErrorCode::kDisconnected);
+  if (gone) return;
+  throw Error(ErrorCode::kInvalid,
+              "the worker " + what + " is not unique: another worker of this group has it, '" + holder.peer.name +
+                  "' of rank " + std::to_string(holder.peer.id.rank) +
+                  (outcome.ok() ? std::string() : ", and does not say whether it lives: " + outcome.failure().text));
+}
+
 std::optional<rpc::Member> OpenGroup::RecordOf(int64_t place, milliseconds limit) {
   const auto record = store_->Get(RecordKey(place), limit);
-  if (!record || record->empty()) return std::nullopt;  // died on its way, or has left
+  if (!record && limit == kRecordLimit) store_->CompareSet(RecordKey(place), "", "");  // nobody waits for it again
+  if (!record || record->empty()) return std::nullopt;                                 // died on its way, or has left
   return DecodeMember(*record);
 }
 
@@ -62,23 +99,27 @@ void OpenGroup::Join(const rpc::Member& self, milliseconds limit) {
     const auto passed = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin);
     return std::clamp(limit - passed, milliseconds(1), most);
   };
-  own_ = std::to_string(self.peer.id.rank) + "/" + std::to_string(self.peer.id.incarnation);
+  own_ = EncodeMember(self);
   Take("gradwire/open/name/" + self.peer.name, "name '" + self.peer.name + "'");
   Take("gradwire/open/rank/" + std::to_string(self.peer.id.rank), "rank " + std::to_string(self.peer.id.rank));
-  const std::string record = EncodeMember(self);
   const int64_t place = store_->Add("gradwire/open/places", 1);
   record_key_ = RecordKey(place);
-  store_->Set(record_key_, record);
+  store_->Set(record_key_, own_);
   // Who comes later finds this record and tells this worker of itself.
   std::vector<rpc::Member> others;
   for (int64_t earlier = 1; earlier < place; ++earlier) {
-    if (auto member = RecordOf(earlier, left(kRecordLimit))) others.push_back(std::move(*member));
+    auto member = RecordOf(earlier, left(kRecordLimit));
+    if (!member) continue;
+    if (member->peer.name == self.peer.name || member->peer.id.rank == self.peer.id.rank) {
+      store_->Set(RecordKey(earlier), "");  // whose place this worker has taken
+    } else if (rpc_->members().AddUnlessTaken(*member)) {
+      others.push_back(std::move(*member));
+    }
   }
-  for (const rpc::Member& member : others) rpc_->members().Add(member);
-  TellAll(others, record, left(kTellLimit));
+  TellAll(others, left(kTellLimit));
 }
 
-void OpenGroup::TellAll(const std::vector<rpc::Member>& others, const std::string& record, milliseconds limit) {
+void OpenGroup::TellAll(const std::vector<rpc::Member>& others, milliseconds limit) {
   struct Told {
     std::atomic<size_t> left;
     Event all;
@@ -86,13 +127,18 @@ void OpenGroup::TellAll(const std::vector<rpc::Member>& others, const std::strin
   auto told = std::make_shared<Told>();
   told->left = others.size();
   for (const rpc::Member& member : others) {
-    rpc::Call call{.to = member.peer.id, .function = kJoinFunction, .args = EncodeValue(std::tuple(record))};
+    rpc::Call call{.to = member.peer.id, .function = kJoinFunction, .args = EncodeValue(std::tuple(own_))};
     call.internal = true;
     call.options.timeout = limit;
-    rpc_->Send(std::move(call), [this, told, id = member.peer.id](Outcome outcome) {
+    const auto done = [this, told, id = member.peer.id](const Outcome& outcome) {
       if (!outcome.ok()) rpc_->members().Remove(id);  // it has left meanwhile
       if (--told->left == 0) told->all.Set();
-    });
+    };
+    try {
+      rpc_->Send(std::move(call), done);
+    } catch (const Error& error) {
+      done(error.failure());  // it is no member any more
+    }
   }
   if (!others.empty()) rpc_->executor()->Await(told->all);
 }

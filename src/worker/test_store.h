@@ -1,11 +1,15 @@
-// TestStore: a store in memory, for workers of one process.
+// TestStore: a store in memory, for workers of one process. MortalStore: what one of them sees of it.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
+#include "gradwire/error.h"
 #include "gradwire/store.h"
 
 namespace gradwire {
@@ -40,6 +44,32 @@ class TestStore final : public Store {
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
   std::map<std::string, int64_t> counters_;
+};
+
+// Until Die() another store: who has crashed writes nothing any more.
+class MortalStore final : public Store {
+ public:
+  explicit MortalStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+
+  void Die() { dead_ = true; }
+  void Set(const std::string& key, const std::string& value) override { Living().Set(key, value); }
+  std::optional<std::string> Get(const std::string& key, std::chrono::milliseconds limit) override {
+    return Living().Get(key, limit);
+  }
+  int64_t Add(const std::string& key, int64_t amount) override { return Living().Add(key, amount); }
+  std::string CompareSet(const std::string& key, const std::string& expected, const std::string& desired) override {
+    return Living().CompareSet(key, expected, desired);
+  }
+  std::string Host() const override { return store_->Host(); }
+
+ private:
+  Store& Living() {
+    if (dead_) throw Error(ErrorCode::kUnreachable, "it has crashed");
+    return *store_;
+  }
+
+  const std::shared_ptr<Store> store_;
+  std::atomic<bool> dead_{false};
 };
 
 }  // namespace gradwire

@@ -97,7 +97,7 @@ class Worker::Impl {
     std::optional<Rendezvous> rendezvous;
     auto internal = std::make_shared<Functions>();
     if (is_open) {
-      open_group = std::make_unique<OpenGroup>(options.store, *internal);
+      open_group = std::make_unique<OpenGroup>(options.store, *parts, *internal);
     } else {
       rendezvous.emplace(*options.store, static_cast<uint32_t>(options.rank), static_cast<uint32_t>(options.world_size),
                          options.init_timeout);

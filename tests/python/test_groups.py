@@ -264,6 +264,37 @@ def test_names_and_ranks_of_an_open_group_are_unique(tmp_path):
     together(tmp_path, first, second)
 
 
+def test_a_killed_worker_leaves_its_name_and_its_rank_to_the_next(tmp_path):
+    def stays(meet, store):
+        join(store, 0)
+        meet()
+        meet()
+        assert rpc.rpc_sync("worker1", same, args=(1,)) == 1
+        assert [info.name for info in rpc.get_worker_infos()] == ["worker0", "worker1"]
+        meet()
+        rpc.shutdown()
+
+    def comes_again(meet, store):
+        meet()
+
+        def dies():
+            join(store, 1)
+            assert rpc.rpc_sync("worker0", same, args=(2,)) == 2
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        process = fork.Process(target=dies)
+        process.start()
+        process.join(LIMIT_S)
+        assert process.exitcode == -signal.SIGKILL
+        join(store, 1)
+        assert rpc.rpc_sync("worker0", same, args=(3,)) == 3
+        meet()
+        meet()
+        rpc.shutdown()
+
+    together(tmp_path, stays, comes_again)
+
+
 def test_fixed_and_open_groups_do_not_mix(tmp_path):
     def first(meet, store):
         join(store, 0, world_size=1)
