@@ -148,8 +148,9 @@ class GRADWIRE_API Worker {
   }
 
   // What each of `workers` has passed, by name, once all of them have called this with the same names; without names,
-  // all workers of the group. Several at a time of one set of workers must be made in one order everywhere.
-  // Error(kTimedOut) names who has not come; the default is that of calls.
+  // all workers of the group. Several at a time of one set of workers must be made in one order everywhere. The first
+  // whose timeout passes (by default that of calls) ends it for all: Error(kTimedOut) names who has not come;
+  // kDisconnected names who is gone.
   template <class T>
   std::map<std::string, T> all_gather(const T& value, std::vector<std::string> workers = {}, CallOptions options = {}) {
     std::map<std::string, T> all;

@@ -17,65 +17,6 @@ constexpr const char* kGiveUpFunction = "group.give_up";  // key, ms waited -> n
 constexpr const char* kWatchFunction = "group.watch";     // nothing -> nothing
 constexpr milliseconds kAnswerLimit{1000}, kPause{20};
 
-using Names = std::vector<std::pair<std::string, uint64_t>>;  // with the worker's packed id
-
-// A part keeps its own tables when it travels among others: (name, bytes, tensors, references).
-void PutPart(ValueWriter& writer, const std::string& name, const Payload& part) {
-  writer.BeginTuple(4);
-  writer.PutString(name);
-  writer.PutBytes(part.bytes);
-  writer.BeginList(part.tensors.size());
-  for (const at::Tensor& tensor : part.tensors) writer.PutTensor(tensor);
-  writer.BeginList(part.references.size());
-  for (const auto& reference : part.references) writer.PutReference(reference);
-}
-
-std::pair<std::string, Payload> GetPart(ValueReader& reader) {
-  Payload part;
-  if (reader.BeginTuple() != 4) throw Error(ErrorCode::kInvalid, "a part of a gathering is malformed");
-  std::string name(reader.GetString());
-  part.bytes = reader.GetBytes();
-  for (size_t count = reader.BeginList(); count > 0; --count) part.tensors.push_back(reader.GetTensor());
-  reader.End();
-  for (size_t count = reader.BeginList(); count > 0; --count) part.references.push_back(reader.GetReference());
-  reader.End();
-  reader.End();
-  return {std::move(name), std::move(part)};
-}
-
-Payload EncodeParts(const Gather::Parts& parts) {
-  Payload payload;
-  ValueWriter writer(payload);
-  writer.BeginList(parts.size());
-  for (const auto& [name, part] : parts) PutPart(writer, name, part);
-  return payload;
-}
-
-Gather::Parts DecodeParts(const Payload& payload) {
-  Gather::Parts parts;
-  ValueReader reader(payload);
-  for (size_t count = reader.BeginList(); count > 0; --count) parts.insert(GetPart(reader));
-  reader.End();
-  return parts;
-}
-
-// Keys are pairs of (name, id) of each worker, and a number.
-template <class Key>
-void PutKey(ValueWriter& writer, const Key& key) {
-  Names names;
-  for (const auto& [name, id] : key.first) names.emplace_back(name, id.packed());
-  Codec<Names>::Write(writer, names);
-  writer.PutInt(key.second);
-}
-
-template <class Key>
-Key GetKey(ValueReader& reader) {
-  Key key;
-  for (auto& [name, id] : Codec<Names>::Read(reader)) key.first.emplace_back(name, WorkerId::FromPacked(id));
-  key.second = reader.GetInt();
-  return key;
-}
-
 std::string Join(const std::vector<std::string>& names) {
   std::string joined;
   for (const std::string& name : names) joined += (joined.empty() ? "" : ", ") + name;
@@ -90,7 +31,7 @@ Gather::Gather(Functions& internal_functions) {
                                 [this](const std::shared_ptr<IncomingCall>& call) {
                                   ValueReader reader(call->args());
                                   reader.BeginTuple();
-                                  const Key key = GetKey<Key>(reader);
+                                  const Key key = GetGatherKey(reader);
                                   GiveUp(key, call->caller().name, reader.GetInt());
                                   call->Reply(EncodeValue(true));
                                 },
@@ -103,8 +44,8 @@ Gather::Gather(Functions& internal_functions) {
 void Gather::OnPart(const std::shared_ptr<IncomingCall>& call) {
   ValueReader reader(call->args());
   reader.BeginTuple();
-  const Key key = GetKey<Key>(reader);
-  auto [name, part] = GetPart(reader);
+  const Key key = GetGatherKey(reader);
+  auto [name, part] = GetGatherPart(reader);
   const bool takes_part = std::any_of(key.first.begin(), key.first.end(),
                                       [&](const Who& who) { return who.first == name && name == call->caller().name; });
   if (!takes_part || key.first.front().second != rpc_->self().id) {
@@ -149,8 +90,8 @@ CallHandle Gather::SendPart(const Key& key, const Payload& value, Answer answer)
   rpc::Call call{.to = key.first.front().second, .function = kPartFunction};
   ValueWriter writer(call.args);
   writer.BeginTuple(3);
-  PutKey(writer, key);
-  PutPart(writer, rpc_->self().name, value);
+  PutGatherKey(writer, key);
+  PutGatherPart(writer, rpc_->self().name, value);
   call.is_control = true;
   call.options.timeout = milliseconds(0);  // whoever has waited long enough ends the gathering for all
   try {
@@ -162,7 +103,7 @@ CallHandle Gather::SendPart(const Key& key, const Payload& value, Answer answer)
   }
 }
 
-Gather::Parts Gather::All(Payload value, std::vector<std::string> names, milliseconds timeout) {
+GatherParts Gather::All(Payload value, std::vector<std::string> names, milliseconds timeout) {
   if (value.local) value = value.local->Encode();
   const std::optional<Duration> limit = Limit(timeout);
   const Key key = NextKey(std::move(names));
@@ -187,7 +128,7 @@ Gather::Parts Gather::All(Payload value, std::vector<std::string> names, millise
       AskToGiveUp(key, ms, call, *wait);
     }
   }
-  return DecodeParts(wait->outcome->value());
+  return DecodeGatherParts(wait->outcome->value());
 }
 
 void Gather::AskToGiveUp(const Key& key, int64_t ms, const CallHandle& call, Wait& wait) {
@@ -196,7 +137,7 @@ void Gather::AskToGiveUp(const Key& key, int64_t ms, const CallHandle& call, Wai
     rpc::Call ask{.to = key.first.front().second, .function = kGiveUpFunction};
     ValueWriter writer(ask.args);
     writer.BeginTuple(3);
-    PutKey(writer, key);
+    PutGatherKey(writer, key);
     writer.PutInt(ms);
     ask.internal = true;
     ask.options.timeout = kAnswerLimit;
@@ -244,7 +185,7 @@ void Gather::Add(const Key& key, const std::string& name, Payload part, Answer a
     const bool complete = gathering.parts.size() == key.first.size();
     const std::optional<Failure> never = WhyNever(key, gathering);
     if (gathering.failure || never) outcome = gathering.failure ? *gathering.failure : *never;
-    if (!outcome && complete) outcome = EncodeParts(gathering.parts);
+    if (!outcome && complete) outcome = EncodeGatherParts(gathering.parts);
     if (outcome) waiting.swap(gathering.waiting);
     if (complete || never) done = gatherings_.extract(key);
     for (const Who& who : key.first) {

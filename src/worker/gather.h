@@ -16,6 +16,7 @@
 #include "base/event.h"
 #include "gradwire/call.h"
 #include "rpc/rpc.h"
+#include "worker/gather_parts.h"
 
 namespace gradwire {
 
@@ -23,8 +24,6 @@ namespace gradwire {
 // make them in the same one. A worker that has started again is another worker: with it counting starts anew.
 class Gather {
  public:
-  using Parts = std::map<std::string, Payload>;
-
   // Registers its functions. Attach() before the first call.
   explicit Gather(Functions& internal_functions);
   void Attach(rpc::Rpc* rpc) { rpc_ = rpc; }
@@ -33,7 +32,7 @@ class Gather {
   // negative: that of calls; 0: none; the deadline of the call that this thread serves binds too. Throws
   // Error(kInvalid) when this worker is not among them, kUnknownWorker, kTimedOut that names who has not come,
   // kDisconnected that names who is gone.
-  Parts All(Payload value, std::vector<std::string> names, std::chrono::milliseconds timeout);
+  GatherParts All(Payload value, std::vector<std::string> names, std::chrono::milliseconds timeout);
 
   // Gatherings that wait for this worker fail, and so do all later ones. May run under a role.
   void OnPeerEnded(const rpc::Peer& peer);
@@ -44,12 +43,12 @@ class Gather {
   size_t open() const;  // gatherings that some have begun and this worker, their leader, has not seen the end of
 
  private:
-  using Who = std::pair<std::string, WorkerId>;
-  using Key = std::pair<std::vector<Who>, int64_t>;  // in order of names, and how many there were before
+  using Key = GatherKey;
+  using Who = Key::first_type::value_type;
   using Answer = UniqueFunction<void(const Outcome&)>;
   // On the leader.
   struct Gathering {
-    Parts parts;
+    GatherParts parts;
     std::vector<Answer> waiting;
     std::optional<Failure> failure;  // given up; stays until all have heard of it
   };
