@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "future_completion.h"
@@ -34,17 +35,17 @@ void Succeed(const IValueFuture& future, c10::IValue value) {
   }
 }
 
-void CompleteTyped(const IValueFuture& future, Outcome outcome, const c10::Type& type) {
+void CompleteTyped(const IValueFuture& future, Outcome outcome, const std::string& where, const c10::Type& type) {
   try {
     Succeed(future, DecodeIValue(outcome.value(), type));
   } catch (const Error& error) {
-    Fail(future, std::make_exception_ptr(error));
+    Fail(future, std::make_exception_ptr(Error(Placed(error.failure(), where))));
   }
 }
 
 // Runs without the lock; takes it only where Python objects are made.
-void Complete(const IValueFuture& future, Outcome outcome) {
-  if (!outcome.ok()) return Fail(future, std::make_exception_ptr(Error(outcome.failure())));
+void Complete(const IValueFuture& future, Outcome outcome, const std::string& where) {
+  if (!outcome.ok()) return Fail(future, std::make_exception_ptr(Error(Placed(outcome.failure(), where))));
   if (!InterpreterLives()) return;
   c10::IValue value;
   std::exception_ptr error;
@@ -53,9 +54,9 @@ void Complete(const IValueFuture& future, Outcome outcome) {
     try {
       value = ToIValue(DecodePython(outcome.value()));
     } catch (const py::error_already_set& raised) {
-      error = std::make_exception_ptr(KeepError(raised, "while the result was read"));
+      error = std::make_exception_ptr(KeepError(raised, "while the result was read " + where));
     } catch (const Error& failed) {
-      error = std::make_exception_ptr(failed);
+      error = std::make_exception_ptr(Error(Placed(failed.failure(), where)));
     }
   }
   if (error) return Fail(future, std::move(error));
@@ -178,11 +179,15 @@ void Wait(py::handle future, const PythonWorker* worker) {
 
 }  // namespace
 
-Completion CompletionOf(py::handle future, c10::TypePtr result) {
+Completion CompletionOf(py::handle future, std::string where, c10::TypePtr result) {
   if (result) {
-    return [target = FutureOf(future), result](Outcome outcome) { CompleteTyped(target, std::move(outcome), *result); };
+    return [target = FutureOf(future), where = std::move(where), result](Outcome outcome) {
+      CompleteTyped(target, std::move(outcome), where, *result);
+    };
   }
-  return [target = FutureOf(future)](Outcome outcome) { Complete(target, std::move(outcome)); };
+  return [target = FutureOf(future), where = std::move(where)](Outcome outcome) {
+    Complete(target, std::move(outcome), where);
+  };
 }
 
 void BindFuture(py::module_& module) {

@@ -95,12 +95,17 @@ std::optional<Failure> DescribeCaught(const std::exception_ptr& caught) {
   }
 }
 
-KeptException KeepError(const py::error_already_set& error, const char* where) {
+KeptException KeepError(const py::error_already_set& error, const std::string& where) {
   try {
     return KeptException(Parts().both(WithFrames(error), where));
   } catch (const py::error_already_set&) {
     return KeptException(py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(TypeName(error) + ": " + kNoText));
   }
+}
+
+Failure Placed(Failure failure, const std::string& where) {
+  if (failure.code != ErrorCode::kRemote && !where.empty()) failure.text += " (" + where + ")";
+  return failure;
 }
 
 py::object ToException(const Failure& failure) { return Rebuild(Parts().rebuild, failure); }

@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "gil.h"
 #include "gradwire/error.h"
@@ -33,7 +34,11 @@ std::optional<Failure> DescribeCaught(const std::exception_ptr& caught);
 
 // What was raised `where`, as futures keep it: without its frames, which would keep a user's locals alive. With the
 // lock. Never throws.
-KeptException KeepError(const py::error_already_set& error, const char* where);
+KeptException KeepError(const py::error_already_set& error, const std::string& where);
+
+// The failure with `where` in its text ("in the call of ..."). What a function has raised keeps its own text, and says
+// where in its traceback.
+Failure Placed(Failure failure, const std::string& where);
 
 // The Python exception for a failure. With the lock.
 py::object ToException(const Failure& failure);

@@ -22,26 +22,27 @@ namespace {
 // A Python function that never returns must not keep its process from ending.
 constexpr std::chrono::milliseconds kStopLimit{2000};
 
-std::string Named(py::handle function) {
-  if (PyUnicode_Check(function.ptr())) return py::cast<std::string>(function);
-  const py::object name = py::getattr(function, "__qualname__", py::none());
-  return PyUnicode_Check(name.ptr()) ? py::cast<std::string>(name) : Py_TYPE(function.ptr())->tp_name;
+// How errors name a call.
+std::string Named(const WorkerInfo& callee, py::handle function, py::handle called) {
+  const py::handle name_in = called.is_none() ? function : called;
+  const py::object name = PyUnicode_Check(name_in.ptr()) ? py::reinterpret_borrow<py::object>(name_in)
+                                                         : py::getattr(name_in, "__qualname__", py::none());
+  const char* text = PyUnicode_Check(name.ptr()) ? PyUnicode_AsUTF8(name.ptr()) : Py_TYPE(name_in.ptr())->tp_name;
+  if (!text) PyErr_Clear();
+  return "in the call of '" + std::string(text ? text : "?") + "' on worker '" + callee.name + "'";
 }
 
-// Runs `send`; what it refuses is refused with the name of the function and of its callee.
+// Runs `send`; what it refuses is refused with the name of the call.
 template <class F>
-auto Naming(const WorkerInfo& callee, py::handle function, F send) {
-  const auto call = [&] { return "in the call of '" + Named(function) + "' on worker '" + callee.name + "'"; };
+auto Naming(const std::string& call, F send) {
   const auto rethrow = [&](py::error_already_set error) {
-    if (error.matches(PyExc_Exception)) Parts().add_note(error.value(), call());
+    if (error.matches(PyExc_Exception)) Parts().add_note(error.value(), call);
     throw error;
   };
   try {
     return send();
   } catch (const Error& error) {
-    Failure failure = error.failure();
-    if (failure.worker.empty()) failure.text += " (" + call() + ")";
-    throw Error(std::move(failure));
+    throw Error(error.failure().worker.empty() ? Placed(error.failure(), call) : error.failure());
   } catch (const py::error_already_set& error) {
     rethrow(error);
     throw;
@@ -71,11 +72,6 @@ std::chrono::milliseconds ToMilliseconds(double seconds) {
   if (std::isnan(seconds)) throw py::value_error("a timeout must be a number of seconds");
   if (seconds < 0) return CallOptions::kDefaultTimeout;
   return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(std::min(seconds * 1000, kLongest))));
-}
-
-py::object Take(Outcome outcome) {
-  if (!outcome.ok()) RaiseFailure(outcome.failure());
-  return DecodePython(outcome.value());
 }
 
 PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py::handle store, double rpc_timeout,
@@ -129,41 +125,47 @@ WorkerInfo PythonWorker::Find(py::handle to) const {
 }
 
 py::object PythonWorker::CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs,
-                                  double timeout) {
+                                  double timeout, py::handle called) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
   const CallOptions options = WithTimeout(timeout);
+  const std::string where = Named(callee, function, called);
   EncodedCall call;
-  Outcome outcome = Naming(callee, function, [&] {
+  Outcome outcome = Naming(where, [&] {
     call = EncodeCall(function, args, kwargs);
     return WithoutLock([&] { return worker.SendAndWait(callee, call.function, std::move(call.args), options); });
   });
-  if (call.is_script && outcome.ok()) return DecodeScriptResult(outcome.value(), *call.result);
-  return Take(std::move(outcome));
+  if (!outcome.ok()) RaiseFailure(Placed(outcome.failure(), where));
+  return Naming("while the result was read " + where, [&] {
+    return call.is_script ? DecodeScriptResult(outcome.value(), *call.result) : DecodePython(outcome.value());
+  });
 }
 
 CallHandle PythonWorker::CallAsync(py::handle future, py::handle to, py::handle function, py::handle args,
-                                   py::handle kwargs, double timeout) {
+                                   py::handle kwargs, double timeout, py::handle called) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
   const CallOptions options = WithTimeout(timeout);
-  return Naming(callee, function, [&] {
+  const std::string where = Named(callee, function, called);
+  return Naming(where, [&] {
     EncodedCall call = EncodeCall(function, args, kwargs);
-    Completion done = CompletionOf(future, std::move(call.result));
+    Completion done = CompletionOf(future, where, std::move(call.result));
     return WithoutLock(
         [&] { return worker.Send(callee, call.function, std::move(call.args), options, std::move(done)); });
   });
 }
 
-py::object PythonWorker::Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs,
-                                double timeout) {
+py::object PythonWorker::Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout,
+                                py::handle called) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
   const CallOptions options = WithTimeout(timeout);
-  return MakeRRef(Naming(callee, function, [&] {
+  std::string where = Named(callee, function, called);
+  auto handle = Naming(where, [&] {
     EncodedCall call = EncodeCall(function, args, kwargs);
     return WithoutLock([&] { return worker.Remote(callee, call.function, std::move(call.args), options); });
-  }));
+  });
+  return MakeRRef(std::move(handle), std::move(where));
 }
 
 std::shared_ptr<RRefHandle> PythonWorker::Own(py::object value, std::string type_name) {

@@ -31,12 +31,14 @@ class PythonWorker {
   ~PythonWorker();
   PythonWorker(const PythonWorker&) = delete;
 
-  // To a name, a rank or a WorkerInfo.
-  py::object CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout);
+  // To a name, a rank or a WorkerInfo. Errors name the call by the function's name, or by `called` unless it is None.
+  py::object CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout,
+                      py::handle called);
   // Completes `future`, a gradwire Future. Raises at once only what is wrong with the arguments.
   CallHandle CallAsync(py::handle future, py::handle to, py::handle function, py::handle args, py::handle kwargs,
-                       double timeout);
-  py::object Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout);
+                       double timeout, py::handle called);
+  py::object Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout,
+                    py::handle called);
   std::shared_ptr<RRefHandle> Own(py::object value, std::string type_name);
 
   // Name -> value of each worker; `names` None: all.
@@ -56,8 +58,5 @@ class PythonWorker {
  private:
   std::shared_ptr<Worker> worker_;
 };
-
-// The value of an outcome, or its failure as a Python exception. With the lock.
-py::object Take(Outcome outcome);
 
 }  // namespace gradwire::python

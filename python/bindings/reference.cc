@@ -8,6 +8,7 @@
 #include "python_errors.h"
 #include "python_parts.h"
 #include "python_worker.h"
+#include "value_decoder.h"
 
 namespace gradwire::python {
 namespace {
@@ -15,11 +16,13 @@ namespace {
 // The C++ part of an RRef object.
 struct ReferenceObject {
   std::shared_ptr<RRefHandle> handle;
+  std::string made_by = {};  // the call, if it was made here
 };
 
 // What only C++ gives to the constructor.
 struct HandleBox {
   std::shared_ptr<RRefHandle> handle;
+  std::string made_by;
 };
 
 using Fetching = Outcome (RRefHandle::*)(CallOptions);
@@ -27,12 +30,18 @@ using Fetching = Outcome (RRefHandle::*)(CallOptions);
 template <Fetching fetch>
 py::object FetchNow(const ReferenceObject& self, double timeout) {
   const auto handle = self.handle;
-  return Take(WithoutLock([&] { return (handle.get()->*fetch)(WithTimeout(timeout)); }));
+  const std::string made_by = self.made_by;
+  try {
+    Outcome outcome = WithoutLock([&] { return (handle.get()->*fetch)(WithTimeout(timeout)); });
+    return DecodePython(outcome.value());
+  } catch (const Error& error) {
+    RaiseFailure(Placed(error.failure(), made_by));
+  }
 }
 
 // Completes `future` when the creating call has ended; at once for a reference that no call of this handle made.
 void AwaitCreation(const ReferenceObject& self, py::handle future) {
-  Completion done = CompletionOf(future);
+  Completion done = CompletionOf(future, self.made_by);
   const std::shared_ptr<detail::FutureState> creation = self.handle->creation().state();
   WithoutLock([&] {
     if (!creation) return done(EncodeValue(std::optional<bool>()));
@@ -68,8 +77,8 @@ std::shared_ptr<RRefHandle> HandleOf(PyObject* object) {
   return py::cast<ReferenceObject&>(py::handle(object)).handle;
 }
 
-py::object MakeRRef(std::shared_ptr<RRefHandle> handle) {
-  return Parts().rref.attr("_of")(HandleBox{std::move(handle)});
+py::object MakeRRef(std::shared_ptr<RRefHandle> handle, std::string made_by) {
+  return Parts().rref.attr("_of")(HandleBox{std::move(handle), std::move(made_by)});
 }
 
 void BindReference(py::module_& module) {
@@ -79,7 +88,7 @@ void BindReference(py::module_& module) {
              return ReferenceObject{worker.Own(std::move(value), std::move(type_name))};
            }),
            py::arg("worker"), py::arg("value"), py::arg("type_name"))
-      .def(py::init([](const HandleBox& box) { return ReferenceObject{box.handle}; }), py::arg("handle"))
+      .def(py::init([](const HandleBox& box) { return ReferenceObject{box.handle, box.made_by}; }), py::arg("handle"))
       .def("_fetch", FetchNow<&RRefHandle::FetchAndWait>, py::arg("timeout"))
       .def("_local", FetchNow<&RRefHandle::LocalValue>, py::arg("timeout"))
       .def("is_owner", [](const ReferenceObject& self) { return self.handle->is_owner(); })

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "gil.h"
 #include "gradwire/rref.h"
@@ -11,7 +12,7 @@ namespace gradwire::python {
 // The handle under a Python RRef; nullptr for any other object. With the lock.
 std::shared_ptr<RRefHandle> HandleOf(PyObject* object);
 
-// A new Python RRef. With the lock.
-py::object MakeRRef(std::shared_ptr<RRefHandle> handle);
+// A new Python RRef, whose errors name the call `made_by` when one of this process makes its value. With the lock.
+py::object MakeRRef(std::shared_ptr<RRefHandle> handle, std::string made_by = {});
 
 }  // namespace gradwire::python

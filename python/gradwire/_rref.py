@@ -67,7 +67,7 @@ class RRef(_C.Reference, Generic[T]):
         if dist_autograd_ctx_id == -1:
             raise Error("User RRefs require 'dist_autograd_ctx_id' to be specified")
         sent = (self, dist_autograd_ctx_id, retain_graph)
-        _default.required().call_sync(self.owner(), _backward_on_owner, sent, None, _UNSET)
+        _default.required().call_sync(self.owner(), _backward_on_owner, sent, None, _UNSET, "RRef.backward")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise RuntimeError(
@@ -128,9 +128,9 @@ class _Method:
         owner = self._rref.owner()
         sent = (self._rref, self._name, args, kwargs)
         if self._mode == "sync":
-            return worker.call_sync(owner, _call_on_owner, sent, None, self._timeout)
+            return worker.call_sync(owner, _call_on_owner, sent, None, self._timeout, self._name)
         if self._mode == "remote":
-            return worker.remote(owner, _call_on_owner, sent, None, self._timeout)
+            return worker.remote(owner, _call_on_owner, sent, None, self._timeout, self._name)
         future: Future[Any] = Future()
-        future._call = worker.call_async(future, owner, _call_on_owner, sent, None, self._timeout)
+        future._call = worker.call_async(future, owner, _call_on_owner, sent, None, self._timeout, self._name)
         return future

@@ -41,12 +41,15 @@ def test_a_failed_call_fails_and_the_next_one_works(alone):
 def test_a_failed_creation_says_so_at_the_next_use(alone, function):
     alone(("*", True, 1, 0.0))
     reference = rpc.remote("me", function, (torch.ones(1), torch.ones(1)))
-    with pytest.raises(RuntimeError, match="RRef creation"):
+    with pytest.raises(RuntimeError, match=f"in the call of '.*{function.__name__}' on worker 'me'"):
         reference.to_here()
 
 
 def test_a_delayed_call_times_out(alone):
     alone(("py.call", False, 0, 1.0))
-    with pytest.raises(RuntimeError, match="RPC ran for more than"):
+    late = r"RPC ran for more than .*in the call of 'max' on worker 'me'"
+    with pytest.raises(RuntimeError, match=late):
         rpc.rpc_sync("me", max, (1, 2), timeout=0.1)
+    with pytest.raises(RuntimeError, match=late):
+        rpc.rpc_async("me", max, (1, 2), timeout=0.1).wait()
     assert rpc.rpc_sync("me", max, (1, 2)) == 2
