@@ -61,6 +61,7 @@ void BindWorker(py::module_& module) {
   BindWorkerInfo(module);
   module.attr("UNSET_TIMEOUT") = kUnsetTimeout;
   module.attr("OPEN_GROUP") = WorkerOptions::kOpenGroup;
+  module.def("is_worker_thread", IsWorkerThread);
   module.def("load_functions", LoadFunctions, py::arg("path"));
   module.def("register_function", RegisterFunction, py::arg("name"), py::arg("function"));
   module.def("unregister_function", UnregisterFunction, py::arg("name"));
@@ -71,11 +72,11 @@ void BindWorker(py::module_& module) {
            py::arg("rpc_timeout"), py::arg("init_timeout"), py::arg("num_worker_threads"), py::arg("published") = "",
            py::arg("faults") = std::vector<FaultTuple>())
       .def("call_sync", &PythonWorker::CallSync, py::arg("to"), py::arg("func"), py::arg("args"), py::arg("kwargs"),
-           py::arg("timeout"))
+           py::arg("timeout"), py::arg("called") = py::none())
       .def("call_async", &PythonWorker::CallAsync, py::arg("future"), py::arg("to"), py::arg("func"), py::arg("args"),
-           py::arg("kwargs"), py::arg("timeout"))
+           py::arg("kwargs"), py::arg("timeout"), py::arg("called") = py::none())
       .def("remote", &PythonWorker::Remote, py::arg("to"), py::arg("func"), py::arg("args"), py::arg("kwargs"),
-           py::arg("timeout"))
+           py::arg("timeout"), py::arg("called") = py::none())
       .def("all_gather", &PythonWorker::AllGather, py::arg("value"), py::arg("names"), py::arg("timeout"))
       .def("group_is_open", [](PythonWorker& self) { return self.worker().group_is_open(); })
       .def("info", [](PythonWorker& self) { return self.worker().info(); })

@@ -32,6 +32,8 @@ void LeaveThread() {
   PyGILState_Release(this_thread.before);
 }
 
+bool IsWorkerThread() { return this_thread.state != nullptr; }
+
 CallLock::CallLock() : asked_(steady_clock::now()) {
   lock_wait_ns += std::chrono::nanoseconds(steady_clock::now() - asked_).count();
   ++lock_waits;

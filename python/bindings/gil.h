@@ -20,6 +20,7 @@ bool InterpreterLives();
 // Python error that is set in it must survive until C++ has looked at it.
 void EnterThread();
 void LeaveThread();
+bool IsWorkerThread();  // whether this one is between the two
 
 // Takes the lock for a call or its result, and adds to what AverageLockWait() tells.
 class CallLock {

@@ -64,7 +64,7 @@ class _Loop:
         self.is_stopping = False
         self.loop = asyncio.new_event_loop()
         self.loop.set_task_factory(_make_task)
-        self.thread = threading.Thread(target=self._run, name="gradwire-asyncio", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=_default.LOOP_THREAD, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:

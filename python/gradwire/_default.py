@@ -2,12 +2,16 @@
 
 import atexit
 import os
+import threading
 from collections.abc import Callable
 
+from gradwire import _C
 from gradwire._C import Worker
 from gradwire.errors import Error
 
 worker: Worker | None = None
+
+LOOP_THREAD = "gradwire-asyncio"  # runs the coroutines that others call
 
 # What init_rpc makes: compat puts a class in whose workers have more methods.
 worker_class: type[Worker] = Worker
@@ -25,6 +29,21 @@ def required() -> Worker:
     if worker is None:
         raise not_initialized()
     return worker
+
+
+def refuse_inside_call() -> None:
+    """Raises on the threads that serve calls: what ends the worker would wait for itself there."""
+    if _C.is_worker_thread() or threading.current_thread().name == LOOP_THREAD:
+        raise Error(
+            "shutdown() was called by a function that serves a call, or by a callback: it would wait for itself. Call "
+            "it on a thread of the program"
+        )
+
+
+def end(ended: Worker) -> None:
+    """Takes a worker out, if it has not been already: another may be in."""
+    if worker is ended:
+        set_worker(None)
 
 
 def set_worker(new: Worker | None) -> Worker | None:

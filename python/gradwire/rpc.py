@@ -138,12 +138,16 @@ def shutdown(graceful: bool = True, timeout: float = 0.0) -> None:
         graceful: wait until every worker has called shutdown and no call is under way; until then this worker serves.
         timeout: for that wait, in seconds; 0 is for ever. When it has passed the worker ends, and Error names who is
             missing.
+
+    Any thread but those of the worker: Error in a function that serves a call, and in a callback. Of several threads
+    that call this the later ones wait for the first; with `graceful=False` they end its wait with an error.
     """
     worker = _default.required()
+    _default.refuse_inside_call()
     try:
         worker.shutdown(graceful, timeout)
     finally:
-        _default.set_worker(None)
+        _default.end(worker)
 
 
 def get_worker_info(worker_name: str | int | None = None) -> WorkerInfo:

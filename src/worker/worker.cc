@@ -2,7 +2,9 @@
 #include "gradwire/worker.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdlib>
+#include <mutex>
 #include <random>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "base/loop.h"
 #include "base/thread_pool.h"
 #include "gradwire/c10d_store.h"
+#include "gradwire/wait_hook.h"
 #include "ops/operators.h"
 #include "optim/optimizers.h"
 #include "rpc/rpc.h"
@@ -173,11 +176,12 @@ class Worker::Impl {
     quiesce->Join();
   }
 
+  // Of several threads that shut down gracefully the first one works, the others wait for it. One that is not graceful
+  // does not wait: it ends the wait of those who do.
   void Shutdown(bool graceful, milliseconds timeout) {
-    {
-      std::lock_guard lock(mutex);
-      if (shut_down) return;
-      shut_down = true;
+    if (graceful) {
+      std::unique_lock lock(mutex);
+      if (std::exchange(shut_down, true)) return AwaitStopped(lock);
     }
     std::optional<Failure> failure;
     if (graceful) {
@@ -198,10 +202,28 @@ class Worker::Impl {
 
   void Stop(const std::string& why) {
     {
-      std::lock_guard lock(mutex);
-      if (stopped) return;
-      stopped = shut_down = true;
+      std::unique_lock lock(mutex);
+      shut_down = true;
+      if (std::exchange(stopping, true)) return AwaitStopped(lock);
     }
+    StopParts(why);
+    const std::lock_guard lock(mutex);
+    stopped = true;
+    stop_ended.notify_all();
+  }
+
+  // Until the thread that stops this worker has done so. Not on a thread of a pool, which it may be waiting for.
+  void AwaitStopped(std::unique_lock<std::mutex>& lock) {
+    if (parts->executor->InTask()) return;
+    while (!stopped) {
+      stop_ended.wait_for(lock, milliseconds(100));
+      lock.unlock();
+      if (const WaitHook::Hook hook = WaitHook::current()) hook();
+      lock.lock();
+    }
+  }
+
+  void StopParts(const std::string& why) {
     quiesce->Abandon(why);
     gather->Abandon(why);
     if (open_group) open_group->Leave();
@@ -233,7 +255,9 @@ class Worker::Impl {
   std::shared_ptr<rpc::Rpc> rpc;
 
   std::mutex mutex;
+  std::condition_variable stop_ended;
   bool shut_down = false;
+  bool stopping = false;
   bool stopped = false;
   bool handlers_left = false;  // they still use this object
 };

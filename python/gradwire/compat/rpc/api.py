@@ -122,6 +122,7 @@ def _delete_all_user_and_unforked_owner_rrefs() -> None:
 def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -> None:
     """Ends this process's worker; with `graceful` after everybody's work is done."""
     agent = _get_current_rpc_agent()
+    _default.refuse_inside_call()
     leaks: list[str] = []
     try:
         if graceful:
@@ -133,7 +134,7 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
                 raise unfinished
             leaks = _leaks_of_all(agent, timeout)
     finally:
-        _default.set_worker(None)
+        _default.end(agent)
         agent.shutdown()
     if leaks and not _ignore_rref_leak:
         raise Error("Leaking RRef: " + "; ".join(leaks))
