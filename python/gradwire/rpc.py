@@ -168,7 +168,8 @@ def all_gather(value: Any, workers: Iterable[str] | None = None, timeout: float 
         value: anything that calls can carry.
         workers: names of those that gather, this one among them; the same everywhere. All of the group when None.
             Several gatherings of one set of workers must be made in the same order by all of them.
-        timeout: as of `rpc_sync`. The error names who has not come.
+        timeout: as of `rpc_sync`; the first of them whose timeout passes ends it for all. The error names who has not
+            come; that of a lost worker comes at once.
     """
     return _default.required().all_gather(value, None if workers is None else list(workers), timeout)
 
