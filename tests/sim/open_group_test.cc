@@ -178,6 +178,24 @@ TEST(OpenGroup, TheNameAndTheRankOfACrashedWorkerCanBeTakenAtOnce) {
   }
 }
 
+// One that others still hold a session with, but that cannot be reached any more where it said it listens.
+TEST(OpenGroup, WhatOthersHoldOfOneWhosePlaceIsTakenEndsAndItDoesNotComeBack) {
+  for (int seed = 0; seed < 20; ++seed) {
+    Group group(seed);
+    Node& a = group.Joined("a", 0);
+    Node& unreachable = group.Joined("b", 1);
+    const std::string record = EncodeMember({.peer = unreachable.self, .addresses = {"inproc://999"}});
+    for (const char* key : {"gradwire/open/name/b", "gradwire/open/rank/1"}) group.store().Set(key, record);
+    group.Joined("b", 1);
+    unreachable.dead = true;
+    group.ExpectOneView(At(seed, 0));
+    rpc::Call call{.to = a.self.id, .function = "same", .args = EncodeValue(std::tuple<int64_t>(1))};
+    unreachable.rpc->members().AddUnlessTaken({.peer = a.self, .addresses = {a.address}});
+    EXPECT_FALSE(unreachable.rpc->SendAndWait(std::move(call)).ok());
+    group.ExpectOneView(At(seed, 1));
+  }
+}
+
 TEST(OpenGroup, OfManyWhoWantTheNameOfACrashedWorkerOneGetsIt) {
   for (int seed = 0; seed < 50; ++seed) {
     Group group(seed);
