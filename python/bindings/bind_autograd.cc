@@ -22,6 +22,11 @@ class PythonContext {
   int64_t id() const { return context_ ? context_->id() : -1; }
   void Close() {
     if (!context_) return;
+    if (process_.is_inherited()) {
+      new std::shared_ptr<Worker>(worker_);  // never freed, nor the context, which would send messages
+      static_cast<void>(context_.release());
+      return;
+    }
     const py::gil_scoped_release unlocked;
     context_.reset();
   }
@@ -29,6 +34,7 @@ class PythonContext {
  private:
   const std::shared_ptr<Worker> worker_;
   std::unique_ptr<autograd::Context> context_;
+  const OfProcess process_;
 };
 
 void Backward(PythonWorker& worker, int64_t context_id, const std::vector<at::Tensor>& roots, bool retain_graph) {

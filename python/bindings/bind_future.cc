@@ -191,9 +191,13 @@ Completion CompletionOf(py::handle future, std::string where, c10::TypePtr resul
 }
 
 void BindFuture(py::module_& module) {
-  py::class_<CallHandle>(module, "Call").def("cancel", [](const CallHandle& self) {
-    return WithoutLock([&] { return self.Cancel(); });
-  });
+  py::class_<PythonCall>(module, "Call")
+      .def("cancel",
+           [](const PythonCall& self) {
+             self.process.Check();
+             return WithoutLock([&] { return self.handle.Cancel(); });
+           })
+      .def("check", [](const PythonCall& self) { self.process.Check(); });
   module.def("future_then", Then, py::arg("future"), py::arg("callback"), py::arg("next"), py::arg("worker"));
   module.def("future_add_done_callback", AddDoneCallback, py::arg("future"), py::arg("callback"));
   module.def("future_set_exception", SetException, py::arg("future"), py::arg("exception"));

@@ -62,6 +62,7 @@ void BindWorker(py::module_& module) {
   module.attr("UNSET_TIMEOUT") = kUnsetTimeout;
   module.attr("OPEN_GROUP") = WorkerOptions::kOpenGroup;
   module.def("is_worker_thread", IsWorkerThread);
+  module.def("note_fork", OfProcess::NoteFork);
   module.def("load_functions", LoadFunctions, py::arg("path"));
   module.def("register_function", RegisterFunction, py::arg("name"), py::arg("function"));
   module.def("unregister_function", UnregisterFunction, py::arg("name"));

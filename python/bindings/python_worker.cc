@@ -141,7 +141,7 @@ py::object PythonWorker::CallSync(py::handle to, py::handle function, py::handle
   });
 }
 
-CallHandle PythonWorker::CallAsync(py::handle future, py::handle to, py::handle function, py::handle args,
+PythonCall PythonWorker::CallAsync(py::handle future, py::handle to, py::handle function, py::handle args,
                                    py::handle kwargs, double timeout, py::handle called) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
@@ -150,8 +150,8 @@ CallHandle PythonWorker::CallAsync(py::handle future, py::handle to, py::handle 
   return Naming(where, [&] {
     EncodedCall call = EncodeCall(function, args, kwargs);
     Completion done = CompletionOf(future, where, std::move(call.result));
-    return WithoutLock(
-        [&] { return worker.Send(callee, call.function, std::move(call.args), options, std::move(done)); });
+    return PythonCall{WithoutLock(
+        [&] { return worker.Send(callee, call.function, std::move(call.args), options, std::move(done)); })};
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "gil.h"
 #include "gradwire/worker.h"
+#include "of_process.h"
 
 namespace gradwire::python {
 
@@ -21,6 +22,12 @@ inline CallOptions WithTimeout(double seconds) { return {.timeout = ToMillisecon
 
 // A Fault as Python writes it: function, remote, failures, delay in seconds.
 using FaultTuple = std::tuple<std::string, std::optional<bool>, int, double>;
+
+// A call under way as Python holds it.
+struct PythonCall {
+  CallHandle handle;
+  OfProcess process = {};
+};
 
 // All methods with the lock; those that wait let go of it.
 class PythonWorker {
@@ -35,7 +42,7 @@ class PythonWorker {
   py::object CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout,
                       py::handle called);
   // Completes `future`, a gradwire Future. Raises at once only what is wrong with the arguments.
-  CallHandle CallAsync(py::handle future, py::handle to, py::handle function, py::handle args, py::handle kwargs,
+  PythonCall CallAsync(py::handle future, py::handle to, py::handle function, py::handle args, py::handle kwargs,
                        double timeout, py::handle called);
   py::object Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout,
                     py::handle called);

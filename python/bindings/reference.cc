@@ -5,6 +5,7 @@
 
 #include "future_completion.h"
 #include "gradwire/value.h"
+#include "of_process.h"
 #include "python_errors.h"
 #include "python_parts.h"
 #include "python_worker.h"
@@ -15,7 +16,7 @@ namespace {
 
 // The C++ part of an RRef object.
 struct ReferenceObject {
-  std::shared_ptr<RRefHandle> handle;
+  OwnOfProcess<std::shared_ptr<RRefHandle>> handle;
   std::string made_by = {};  // the call, if it was made here
 };
 
@@ -29,7 +30,7 @@ using Fetching = Outcome (RRefHandle::*)(CallOptions);
 
 template <Fetching fetch>
 py::object FetchNow(const ReferenceObject& self, double timeout) {
-  const auto handle = self.handle;
+  const auto handle = self.handle.get();
   const std::string made_by = self.made_by;
   try {
     Outcome outcome = WithoutLock([&] { return (handle.get()->*fetch)(WithTimeout(timeout)); });
@@ -42,7 +43,7 @@ py::object FetchNow(const ReferenceObject& self, double timeout) {
 // Completes `future` when the creating call has ended; at once for a reference that no call of this handle made.
 void AwaitCreation(const ReferenceObject& self, py::handle future) {
   Completion done = CompletionOf(future, self.made_by);
-  const std::shared_ptr<detail::FutureState> creation = self.handle->creation().state();
+  const std::shared_ptr<detail::FutureState> creation = self.handle.get()->creation().state();
   WithoutLock([&] {
     if (!creation) return done(EncodeValue(std::optional<bool>()));
     creation->OnDone([creation, done = std::move(done)]() mutable {
@@ -58,12 +59,12 @@ void AwaitCreation(const ReferenceObject& self, py::handle future) {
 
 // A wait that must not take the lock away from others.
 bool Confirmed(const ReferenceObject& self) {
-  const auto handle = self.handle;
+  const auto handle = self.handle.get();
   return WithoutLock([&] { return handle->confirmed_by_owner(); });
 }
 
 std::string Describe(const ReferenceObject& self) {
-  const RRefHandle& handle = *self.handle;
+  const RRefHandle& handle = *self.handle.get_anyway();
   if (handle.is_owner()) return "OwnerRRef(" + handle.rref_id() + ")";
   return "UserRRef(RRefId = " + handle.rref_id() + ", ForkId = " + handle.fork_id() + ")";
 }
@@ -74,7 +75,7 @@ std::shared_ptr<RRefHandle> HandleOf(PyObject* object) {
   // Most objects are something else: the class itself is asked first, without a look into pybind11's tables.
   static PyTypeObject* const base = reinterpret_cast<PyTypeObject*>(py::type::of<ReferenceObject>().ptr());
   if (!PyType_IsSubtype(Py_TYPE(object), base)) return nullptr;
-  return py::cast<ReferenceObject&>(py::handle(object)).handle;
+  return py::cast<ReferenceObject&>(py::handle(object)).handle.get();
 }
 
 py::object MakeRRef(std::shared_ptr<RRefHandle> handle, std::string made_by) {
@@ -91,13 +92,13 @@ void BindReference(py::module_& module) {
       .def(py::init([](const HandleBox& box) { return ReferenceObject{box.handle, box.made_by}; }), py::arg("handle"))
       .def("_fetch", FetchNow<&RRefHandle::FetchAndWait>, py::arg("timeout"))
       .def("_local", FetchNow<&RRefHandle::LocalValue>, py::arg("timeout"))
-      .def("is_owner", [](const ReferenceObject& self) { return self.handle->is_owner(); })
-      .def("owner", [](const ReferenceObject& self) { return self.handle->owner(); })
-      .def("owner_name", [](const ReferenceObject& self) { return self.handle->owner().name; })
+      .def("is_owner", [](const ReferenceObject& self) { return self.handle.get_anyway()->is_owner(); })
+      .def("owner", [](const ReferenceObject& self) { return self.handle.get_anyway()->owner(); })
+      .def("owner_name", [](const ReferenceObject& self) { return self.handle.get_anyway()->owner().name; })
       .def("confirmed_by_owner", Confirmed)
       .def("_await_creation", AwaitCreation, py::arg("future"))
-      .def("_check_usable", [](const ReferenceObject& self) { self.handle->CheckSendable(); })
-      .def("_type_name", [](const ReferenceObject& self) { return self.handle->type_name(); })
+      .def("_check_usable", [](const ReferenceObject& self) { self.handle.get()->CheckSendable(); })
+      .def("_type_name", [](const ReferenceObject& self) { return self.handle.get_anyway()->type_name(); })
       .def("__str__", Describe)
       .def("__repr__", Describe);
 }

@@ -66,6 +66,7 @@ def _leave() -> None:
 
 def _forget() -> None:
     """In a forked child: the worker's threads stayed with the parent."""
+    _C.note_fork()
     old = set_worker(None)
     if old is not None:
         old.abandon()

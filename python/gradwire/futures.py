@@ -35,6 +35,8 @@ class Future(torch.futures.Future[T], Generic[T]):
 
     def wait(self) -> T:
         """The value; blocks until it is there. Raises what the function raised on its callee, each time."""
+        if self._call is not None and not self.done():
+            self._call.check()  # nobody would end it in a forked child
         _C.future_wait(self, _default.worker)
         return super().wait()
 

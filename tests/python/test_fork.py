@@ -1,0 +1,86 @@
+"""Forked children of a process with a worker: they have copies of its objects, not its threads."""
+
+import gc
+import os
+import signal
+import time
+
+import pytest
+
+from gradwire import Error, autograd, rpc
+
+
+class Thing:
+    def number(self):
+        return 5
+
+
+def owned():
+    gc.collect()
+    return rpc._default.worker.counts()["owned_rrefs"]
+
+
+def in_child(function):
+    """Runs `function` in a forked child, which ends in bounded time."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            function()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_c1_a_child_cannot_use_or_drop_what_is_the_parents(group):
+    def body():
+        reference = rpc.remote("worker1", Thing)
+        own = rpc.RRef(Thing())
+        future = rpc.rpc_async("worker1", time.sleep, args=(0.5,))
+        context = autograd.context()
+        context.__enter__()
+
+        def child():
+            nonlocal reference, own, context
+            for use in (
+                lambda: reference.to_here(),
+                lambda: reference.confirmed_by_owner(),
+                lambda: reference.rpc_sync().number(),
+                lambda: own.local_value(),
+                lambda: future.wait(),
+                lambda: future.cancel(),
+            ):
+                with pytest.raises(Error, match=r"before the process was forked|has not been initialized"):
+                    use()
+            context.__exit__()
+            reference = own = context = None
+            gc.collect()
+
+        in_child(child)
+        assert rpc.rpc_sync("worker1", owned) == 1
+        assert reference.rpc_sync().number() == 5
+        assert own.local_value().number() == 5
+        assert future.wait() is None
+        context.__exit__()
+        del reference
+        while rpc.rpc_sync("worker1", owned) > 0:
+            pass
+
+    group(body)
+
+
+def test_m4_a_child_starts_a_worker_of_its_own(alone, tmp_path):
+    reference = rpc.remote("me", Thing)
+    assert reference.rpc_sync().number() == 5
+
+    def child():
+        where = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{tmp_path / 'child'}")
+        rpc.init_rpc("me", rank=0, world_size=1, rpc_backend_options=where)
+        assert rpc.rpc_sync("me", Thing).number() == 5
+        with pytest.raises(Error, match="before the process was forked"):
+            rpc.rpc_sync("me", len, args=([reference],))
+        rpc.shutdown()
+
+    in_child(child)
+    assert reference.rpc_sync().number() == 5
