@@ -1,23 +1,12 @@
 #include "rpc/served_call.h"
 
-#include <cxxabi.h>
-
-#include <cstdlib>
-#include <typeinfo>
 #include <utility>
 
+#include "rpc/caught.h"
 #include "rpc/deadline.h"
 
 namespace gradwire::rpc {
 namespace {
-
-std::string TypeName(const std::exception& error) {
-  int status = 0;
-  char* name = abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status);
-  std::string result = name ? name : typeid(error).name();
-  std::free(name);
-  return result;
-}
 
 // Codes that say something about this very call; others belong to calls that the handler made.
 bool IsAboutThisCall(ErrorCode code) {
@@ -25,16 +14,14 @@ bool IsAboutThisCall(ErrorCode code) {
          code == ErrorCode::kRemote || code == ErrorCode::kInternal || code == ErrorCode::kOverloaded;
 }
 
-Failure FromException(const std::exception& error) {
-  if (const auto* own = dynamic_cast<const Error*>(&error)) {
-    Failure failure = own->failure();
-    if (!IsAboutThisCall(failure.code)) {
-      failure.type_name = "gradwire::Error " + std::string(ErrorCodeName(failure.code));
-      failure.code = ErrorCode::kRemote;
-    }
-    return failure;
+// In a catch (...).
+Failure WhyFailed() {
+  Failure failure = CaughtFailure();
+  if (!IsAboutThisCall(failure.code)) {
+    failure.type_name = "gradwire::Error " + std::string(ErrorCodeName(failure.code));
+    failure.code = ErrorCode::kRemote;
   }
-  return {.code = ErrorCode::kRemote, .text = error.what(), .type_name = TypeName(error)};
+  return failure;
 }
 
 thread_local const IncomingCall* this_call = nullptr;
@@ -114,8 +101,9 @@ void ServedCallImpl::Run() {
     const ThisCallScope scope(this);
     const std::shared_ptr<void> surroundings = EnterInterceptors();
     entry_->handler(shared_from_this());
-  } catch (const std::exception& error) {
-    if (!answered_.load()) Answer(FromException(error));
+  } catch (...) {
+    Failure failure = WhyFailed();
+    if (!answered_.load()) Answer(std::move(failure));
   }
 }
 
@@ -137,8 +125,9 @@ void ServedCallImpl::Resume(UniqueFunction<void()> answer) {
   try {
     const std::shared_ptr<void> surroundings = Enter();
     answer();
-  } catch (const std::exception& error) {
-    if (!answered_.load()) Answer(FromException(error));
+  } catch (...) {
+    Failure failure = WhyFailed();
+    if (!answered_.load()) Answer(std::move(failure));
   }
 }
 
@@ -185,8 +174,8 @@ void ServedCallImpl::Finish(Outcome outcome) {
   } else if (request_.call_id != 0) {
     try {
       if (outcome.ok() && outcome.value().local) outcome = outcome.value().local->Encode();
-    } catch (const std::exception& error) {
-      outcome = Describe(FromException(error));
+    } catch (...) {
+      outcome = Describe(WhyFailed());
     }
     if (outcome.ok()) {
       reply.value = std::move(outcome.value());
@@ -198,7 +187,11 @@ void ServedCallImpl::Finish(Outcome outcome) {
   if (request_.call_id == 0) return;
   if (!reply.failure && !kept) {
     const auto& all = host_->interceptors();
-    for (auto it = all.rbegin(); it != all.rend(); ++it) (*it)->OnReply(call, reply);
+    try {
+      for (auto it = all.rbegin(); it != all.rend(); ++it) (*it)->OnReply(call, reply);
+    } catch (...) {  // of a reference that cannot be shared: an answer all the same (C1)
+      reply = wire::Reply{.call_id = request_.call_id, .failure = Describe(WhyFailed())};
+    }
   }
   host_->SendReply(session_, std::move(reply));
 }

@@ -76,6 +76,20 @@ Future<double> Half(Cluster& cluster, size_t from, size_t to, double x) {
   return Future<double>(std::move(state));
 }
 
+TEST(C5, WhateverAFunctionThrowsReachesItsCaller) {
+  Cluster cluster(13, 2);
+  cluster[1].functions->Add("number", [](int64_t) -> bool { throw 42; });
+  cluster[1].functions->Add("shapes", [](at::Tensor a) { return at::mm(a, a); });
+  const Outcome number = cluster.CallOutcome(0, 1, "number", EncodeValue(Args(1)));
+  ASSERT_FALSE(number.ok());
+  EXPECT_EQ(number.failure().code, ErrorCode::kRemote);
+  EXPECT_EQ(number.failure().worker, "worker1");
+  const Outcome shapes = cluster.CallOutcome(0, 1, "shapes", EncodeValue(std::tuple(at::ones({2, 3}))));
+  ASSERT_FALSE(shapes.ok());
+  EXPECT_EQ(shapes.failure().type_name, "c10::Error");
+  EXPECT_EQ(shapes.failure().text.find('\n'), std::string::npos) << "no frames of C++: " << shapes.failure().text;
+}
+
 TEST(C6, AFunctionThatReturnsAFutureAnswersWhenItIsDone) {
   for (int seed = 0; seed < kSeeds; ++seed) {
     Cluster cluster(seed, 3);

@@ -28,6 +28,11 @@ class References : public testing::TestWithParam<int> {
         return true;
       });
       functions.Add("give_back", [this, rank](int64_t) { return held[rank].back(); });
+      functions.Add("failed_of", [this, rank](int64_t owner) {
+        TensorRef ref(cluster.Remote(rank, static_cast<size_t>(owner), "fail", EncodeValue(std::tuple<int64_t>(1))));
+        EXPECT_THROW(ref.to_here(), Error);
+        return ref;
+      });
       functions.Add("pass_to", [this, rank](TensorRef ref, int64_t to) {
         return cluster.Call<bool>(rank, static_cast<size_t>(to), "hold", ref);
       });
@@ -151,6 +156,20 @@ TEST_P(References, AFailedCreationComesBackAtEachUse) {
         EXPECT_EQ(error.code(), ErrorCode::kRemote);
         EXPECT_STREQ(error.what(), "no such row");
       }
+    }
+  }
+  ExpectNothingLeft();
+}
+
+TEST_P(References, AResultThatCannotBeSharedFailsItsCall) {  // C1: it is answered, not left to its timeout
+  for (const int64_t owner : {1, 2}) {
+    const Outcome outcome = cluster.CallOutcome(0, 1, "failed_of", EncodeValue(std::tuple<int64_t>(owner)));
+    if (owner == 1) {
+      EXPECT_TRUE(outcome.ok()) << "the owner shares what failed: each use says so";
+    } else {
+      ASSERT_FALSE(outcome.ok());
+      EXPECT_EQ(outcome.failure().code, ErrorCode::kRemote);
+      EXPECT_EQ(outcome.failure().text, "no such row");
     }
   }
   ExpectNothingLeft();
