@@ -25,23 +25,31 @@ struct Functions::State {
 Functions::Functions() : state_(std::make_unique<State>()) {}
 Functions::~Functions() = default;
 
+// What a handler holds is a program's: it is destroyed after unlock.
+
 void Functions::AddHandler(const std::string& name, Handler handler, FunctionOptions options) {
   if (name.empty()) throw Error(ErrorCode::kInvalid, "a function needs a name to be called by");
+  const auto entry = std::make_shared<Entry>(std::move(handler), std::move(options));
   std::unique_lock lock(state_->mutex);
-  auto entry = std::make_shared<Entry>(std::move(handler), options);
-  if (!state_->entries.emplace(name, std::move(entry)).second) {
+  if (!state_->entries.try_emplace(name, entry).second) {
     throw Error(ErrorCode::kInvalid, "a function named '" + name + "' is registered already");
   }
 }
 
 bool Functions::Remove(const std::string& name) {
+  std::shared_ptr<Entry> removed;
   std::unique_lock lock(state_->mutex);
-  return state_->entries.erase(name) > 0;
+  const auto it = state_->entries.find(name);
+  if (it == state_->entries.end()) return false;
+  removed = std::move(it->second);
+  state_->entries.erase(it);
+  return true;
 }
 
 void Functions::AddFamily(const std::string& prefix, Handler handler, FunctionOptions options) {
+  State::Family family{std::move(handler), std::move(options)};
   std::unique_lock lock(state_->mutex);
-  if (!state_->families.emplace(prefix, State::Family{std::move(handler), options}).second) {
+  if (!state_->families.try_emplace(prefix, std::move(family)).second) {  // moved from only when it was added
     throw Error(ErrorCode::kInvalid, "a family of functions with prefix '" + prefix + "' is registered already");
   }
 }

@@ -41,6 +41,28 @@ TEST(Functions, RefusesANameThatIsTaken) {
   EXPECT_THROW(functions.AddHandler("", Ignore), Error);
 }
 
+TEST(Functions, HandlersAreDestroyedWithoutTheLock) {
+  Functions functions;
+  int destroyed = 0;
+  // The end of what a handler holds looks at the table again.
+  const auto handler = [&] {
+    std::shared_ptr<int> token(new int, [&](int* token) {
+      functions.Find("other");
+      functions.AddHandler("end " + std::to_string(++destroyed), Ignore);
+      delete token;
+    });
+    return [token](const std::shared_ptr<IncomingCall>&) {};
+  };
+  functions.AddHandler("a", handler());
+  EXPECT_THROW(functions.AddHandler("a", handler()), Error);
+  EXPECT_EQ(destroyed, 1);
+  EXPECT_TRUE(functions.Remove("a"));
+  EXPECT_EQ(destroyed, 2);
+  functions.AddFamily("b.", Ignore);
+  EXPECT_THROW(functions.AddFamily("b.", handler()), Error);
+  EXPECT_EQ(destroyed, 3);
+}
+
 TEST(Functions, AFamilyServesEveryNameWithItsPrefixButNotThoseOfOthers) {
   Functions functions;
   functions.AddFamily("aten.", Ignore, {.is_short = true});
