@@ -114,9 +114,13 @@ void References::Impl::AskOwner(const SendConfirm& ask) {
   call.args = EncodeIds(ask.rref, ask.fork, self_.id);
   call.short_completion = true;
   call.is_control = true;
-  rpc->Send(std::move(call), [replied](Outcome outcome) {
-    replied(outcome.ok() ? nullptr : std::make_shared<const Failure>(outcome.failure()));
-  });
+  try {
+    rpc->Send(std::move(call), [replied](Outcome outcome) {
+      replied(outcome.ok() ? nullptr : std::make_shared<const Failure>(outcome.failure()));
+    });
+  } catch (const Error& error) {  // an owner that has left, for one: the next to ask must not wait for this answer
+    replied(std::make_shared<const Failure>(error.failure()));
+  }
 }
 
 std::vector<std::shared_ptr<Reference>> References::Impl::Receive(const std::vector<wire::ReferenceRecord>& records,

@@ -175,6 +175,14 @@ TEST_P(References, AResultThatCannotBeSharedFailsItsCall) {  // C1: it is answer
   ExpectNothingLeft();
 }
 
+TEST_P(References, EveryoneWhoAsksAnOwnerThatHasLeftIsAnswered) {  // C1
+  const TensorRef ref = Make(0, 1);
+  EXPECT_TRUE(cluster.Call<bool>(0, 2, "hold", ref));
+  cluster.scheduler().RunReady();
+  cluster.rpc(2).members().Remove(cluster.id(1));
+  for (int time = 0; time < 2; ++time) EXPECT_FALSE(held[2].back().confirmed_by_owner());
+}
+
 TEST_P(References, ForcedDropsMakeLaterUsesErrorsAndLeaveNothing) {  // R5
   const TensorRef ref = Make(0, 1);
   EXPECT_TRUE(cluster.Call<bool>(0, 2, "hold", ref));
