@@ -181,6 +181,9 @@ void References::Impl::RegisterFunctions(Functions& functions) {
       kAddFunction,
       [this](const std::shared_ptr<IncomingCall>& call) {
         const Ids ids = DecodeIds(call->args());
+        if (ids.fork.creator.rank != call->caller().id) {
+          throw Error(ErrorCode::kInvalid, "a fork that another worker than its sender makes");
+        }
         StepOwner([&](OwnerTable& table) { return table.AddFork(ids.rref, ids.fork, ids.holder); });
         call->Reply({});
       },

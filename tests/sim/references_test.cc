@@ -3,6 +3,7 @@
 
 #include <ATen/ops/ones.h>
 
+#include "rref/messages.h"
 #include "sim/cluster.h"
 
 namespace gradwire::sim {
@@ -181,6 +182,16 @@ TEST_P(References, EveryoneWhoAsksAnOwnerThatHasLeftIsAnswered) {  // C1
   cluster.scheduler().RunReady();
   cluster.rpc(2).members().Remove(cluster.id(1));
   for (int time = 0; time < 2; ++time) EXPECT_FALSE(held[2].back().confirmed_by_owner());
+}
+
+TEST_P(References, AForkOfAnotherWorkerIsRefused) {
+  const TensorRef ref = Make(1, 1);
+  // The number that the owner itself takes next, as if rank 0 had made it.
+  Payload args = rref::EncodeIds({cluster.id(1), 0}, {cluster.id(1), 2}, cluster.id(0));
+  const Outcome outcome = cluster.CallOutcome(0, 1, rref::kAddFunction, std::move(args));
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_EQ(outcome.failure().code, ErrorCode::kInvalid);
+  EXPECT_TRUE(cluster.Call<bool>(1, 0, "hold", ref));
 }
 
 TEST_P(References, ForcedDropsMakeLaterUsesErrorsAndLeaveNothing) {  // R5
