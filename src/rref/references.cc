@@ -20,7 +20,11 @@ class Hooks final : public rpc::Interceptor {
   void OnSend(rpc::OutgoingCall& call) override { CheckAll(call.request.args); }
 
   void OnEnqueue(rpc::OutgoingCall& call) override {
-    if (call.keep_result) call.request.keep_as = CreatedBy(call.state)->Create();
+    if (call.keep_result) {
+      const auto handle = CreatedBy(call.state);
+      call.request.keep_as = handle->Create();
+      shell_->Register(handle);  // in the send step: DropAll() comes before it or finds it
+    }
     call.request.references = shell_->Share(call.request.args.references, call.to.id);
   }
 
@@ -109,7 +113,6 @@ std::shared_ptr<RRefHandle> References::Remote(const rpc::Peer& to, const std::s
   call.short_completion = true;
   call.state[kSlot] = handle;
   rpc->Send(std::move(call), [](Outcome) {});  // the hooks tell the handle
-  impl_->Register(handle);
   return handle;
 }
 
