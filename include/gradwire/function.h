@@ -74,8 +74,9 @@ void Answer(Function<R(A...)>*, F& f, const std::shared_ptr<IncomingCall>& call)
   if constexpr (ResultOf<std::decay_t<R>>::kLater) {
     const std::decay_t<R> later = run();
     if (!later.state()) throw Error(ErrorCode::kInvalid, "'" + call->function() + "' returned a future of no call");
-    later.state()->OnDone(
-        [call, later] { call->Resume([&] { call->Reply(EncodeReturned([&] { return later.wait(); })); }); });
+    later.state()->OnDone([call](const std::shared_ptr<FutureState>& state) {
+      call->Resume([&] { call->Reply(EncodeReturned([&] { return std::decay_t<R>(state).wait(); })); });
+    });
   } else {
     call->Reply(EncodeReturned(run));
   }

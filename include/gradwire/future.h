@@ -21,8 +21,15 @@ class Executor;
 
 namespace detail {
 
+// What a caught exception says of the failure of a call or a future: an Error's own failure, of others kRemote with
+// type and text (of libtorch's without its frames of C++). To be called in a catch (...); lets the unwinding of a
+// thread that ends go on.
+GRADWIRE_API Failure CaughtFailure();
+
 // The part that does not depend on T. Completed once; later completions are ignored. Thread-safe. Without an executor
-// callbacks run where they are added or where the future is completed.
+// callbacks run where they are added or where the future is completed. When the last one who could complete it lets go,
+// and nobody but callbacks waits, it fails with kInvalid (C1): callbacks must not hold the future that they are added
+// to.
 class GRADWIRE_API FutureState : public std::enable_shared_from_this<FutureState> {
  public:
   explicit FutureState(std::shared_ptr<Executor> executor);
@@ -39,14 +46,33 @@ class GRADWIRE_API FutureState : public std::enable_shared_from_this<FutureState
   const std::shared_ptr<void>& Wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) const;
   // What made it fail; nothing otherwise. Only of one that is done.
   const std::optional<Failure>& failure() const;
-  // Calls `callback` on the executor when done, at once when it is already. Callbacks of one future run in the order of
-  // their registration, one after another; the future lives until they have run. What one throws is logged.
+  // Calls `callback` with this future on the executor when done, at once when it is already. Callbacks of one future
+  // run in the order of their registration, one after another; what they are given has the value or the failure. What
+  // one throws is logged. Destroyed without a call when the executor has ended.
+  using Callback = UniqueFunction<void(const std::shared_ptr<FutureState>&)>;
+  void OnDone(Callback callback);
   void OnDone(UniqueFunction<void()> callback);
   const std::shared_ptr<Executor>& executor() const;
 
  private:
   struct State;
-  std::shared_ptr<State> state_;
+  explicit FutureState(std::shared_ptr<State> state);
+
+  const std::shared_ptr<State> state_;
+};
+
+// The right to complete a future. Goes with it unused when an executor drops what it was given, since its worker has
+// ended: then the future fails with kDisconnected (C1).
+class GRADWIRE_API Promise {
+ public:
+  explicit Promise(std::shared_ptr<FutureState> state) : state_(std::move(state)) {}
+  Promise(Promise&&) = default;
+  ~Promise();
+
+  FutureState* operator->() const { return state_.get(); }
+
+ private:
+  std::shared_ptr<FutureState> state_;
 };
 
 }  // namespace detail
@@ -75,21 +101,19 @@ class Future {
   auto then(F f) const {
     using U = std::invoke_result_t<F&, Future<T>>;
     auto next = std::make_shared<detail::FutureState>(state_->executor());
-    state_->OnDone([weak = std::weak_ptr(state_), f = std::move(f), next]() mutable {
-      const Future<T> self(weak.lock());
-      try {
-        if constexpr (std::is_void_v<U>) {
-          f(self);
-          next->Complete(nullptr);
-        } else {
-          next->Complete(std::make_shared<U>(f(self)));
-        }
-      } catch (const Error& error) {
-        next->Fail(error.failure());
-      } catch (const std::exception& error) {
-        next->Fail(Failure{.code = ErrorCode::kRemote, .text = error.what()});
-      }
-    });
+    state_->OnDone(
+        [f = std::move(f), promise = detail::Promise(next)](const std::shared_ptr<detail::FutureState>& state) mutable {
+          try {
+            if constexpr (std::is_void_v<U>) {
+              f(Future<T>(state));
+              promise->Complete(nullptr);
+            } else {
+              promise->Complete(std::make_shared<U>(f(Future<T>(state))));
+            }
+          } catch (...) {
+            promise->Fail(detail::CaughtFailure());
+          }
+        });
     return Future<U>(std::move(next));
   }
 
@@ -97,7 +121,8 @@ class Future {
   // the order in which they were added, those of `then` among them. What `f` throws is logged.
   template <class F>
   void add_done_callback(F f) const {
-    state_->OnDone([weak = std::weak_ptr(state_), f = std::move(f)]() mutable { f(Future<T>(weak.lock())); });
+    state_->OnDone(
+        [f = std::move(f)](const std::shared_ptr<detail::FutureState>& state) mutable { f(Future<T>(state)); });
   }
 
   const std::shared_ptr<detail::FutureState>& state() const { return state_; }
@@ -110,21 +135,24 @@ class Future {
   std::shared_ptr<detail::FutureState> state_;
 };
 
-// The futures themselves, once all are done, failed ones too. None at all: done at once.
+// The futures themselves, once all are done, failed ones too, in their order. None at all: done at once.
 template <class T>
 Future<std::vector<Future<T>>> collect_all(std::vector<Future<T>> futures) {
   using All = std::vector<Future<T>>;
-  struct Join {
-    explicit Join(All given) : left(given.size()), futures(std::move(given)) {}
-    std::atomic<size_t> left;
-    const All futures;
-  };
   auto all = std::make_shared<detail::FutureState>(futures.empty() ? nullptr : futures[0].state()->executor());
-  auto join = std::make_shared<Join>(std::move(futures));
-  if (join->futures.empty()) all->Complete(std::make_shared<All>());
-  for (const Future<T>& future : join->futures) {
-    future.state()->OnDone([join, all] {
-      if (join->left.fetch_sub(1) == 1) all->Complete(std::make_shared<All>(join->futures));
+  if (futures.empty()) all->Complete(std::make_shared<All>());
+  // Held by the futures' callbacks, so it may hold only those that are done.
+  struct Join {
+    Join(std::shared_ptr<detail::FutureState> all, size_t count) : promise(std::move(all)), left(count), done(count) {}
+    const detail::Promise promise;
+    std::atomic<size_t> left;
+    All done;
+  };
+  auto join = std::make_shared<Join>(all, futures.size());
+  for (size_t i = 0; i < futures.size(); ++i) {
+    futures[i].state()->OnDone([join, i](const std::shared_ptr<detail::FutureState>& state) {
+      join->done[i] = Future<T>(state);
+      if (join->left.fetch_sub(1) == 1) join->promise->Complete(std::make_shared<All>(std::move(join->done)));
     });
   }
   return Future<All>(std::move(all));
@@ -135,17 +163,23 @@ namespace detail {
 template <class T>
 void AwaitAll(const std::vector<Future<T>>& futures) {
   if (futures.empty()) return;
+  struct Join {
+    Join(std::shared_ptr<FutureState> over, size_t count) : promise(std::move(over)), left(count) {}
+    const Promise promise;
+    std::atomic<size_t> left;
+  };
   auto over = std::make_shared<FutureState>(futures[0].state()->executor());
-  auto left = std::make_shared<std::atomic<size_t>>(futures.size());
+  auto join = std::make_shared<Join>(over, futures.size());
   for (const Future<T>& future : futures) {
-    future.state()->OnDone([over, left, weak = std::weak_ptr(future.state())] {
-      if (const auto state = weak.lock(); state->failure()) {
-        over->Fail(*state->failure());
-      } else if (left->fetch_sub(1) == 1) {
-        over->Complete(nullptr);
+    future.state()->OnDone([join](const std::shared_ptr<FutureState>& state) {
+      if (state->failure()) {
+        join->promise->Fail(*state->failure());
+      } else if (join->left.fetch_sub(1) == 1) {
+        join->promise->Complete(nullptr);
       }
     });
   }
+  join.reset();  // of the callbacks alone
   over->Wait();
 }
 }  // namespace detail

@@ -116,18 +116,19 @@ class GRADWIRE_API Worker {
   Future<R> rpc_async(const std::string& to, const std::string& function, const std::tuple<A...>& args,
                       CallOptions options = {}) {
     auto state = NewFuture();
-    state->SetCall(Send(worker_info(to), function, EncodeValue(args), options, [state](Outcome outcome) {
+    Completion done = [promise = detail::Promise(state)](Outcome outcome) {
       try {
         Payload& value = outcome.value();
         if constexpr (std::is_void_v<R>) {
-          state->Complete(nullptr);
+          promise->Complete(nullptr);
         } else {
-          state->Complete(std::make_shared<R>(DecodeValue<R>(value)));
+          promise->Complete(std::make_shared<R>(DecodeValue<R>(value)));
         }
-      } catch (const Error& error) {
-        state->Fail(error.failure());
+      } catch (...) {
+        promise->Fail(detail::CaughtFailure());
       }
-    }));
+    };
+    state->SetCall(Send(worker_info(to), function, EncodeValue(args), options, std::move(done)));
     return Future<R>(std::move(state));
   }
 

@@ -1,5 +1,4 @@
-#include "rpc/caught.h"
-
+// What the exception that is being handled says of a failure.
 #include <c10/util/Exception.h>
 #include <cxxabi.h>
 
@@ -8,7 +7,9 @@
 #include <string>
 #include <typeinfo>
 
-namespace gradwire {
+#include "gradwire/future.h"
+
+namespace gradwire::detail {
 namespace {
 
 std::string TypeName(const std::exception& error) {
@@ -37,4 +38,4 @@ Failure CaughtFailure() {
   }
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::detail

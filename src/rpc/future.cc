@@ -14,7 +14,7 @@
 namespace gradwire::detail {
 namespace {
 
-using Callbacks = std::deque<UniqueFunction<void()>>;
+using Callbacks = std::deque<FutureState::Callback>;
 
 // A callback may hold the next future of a long chain, and that one the next: they are destroyed one after another
 // instead of one inside another.
@@ -27,7 +27,7 @@ void Destroy(Callbacks callbacks) {
   }
   waiting = &callbacks;
   while (!callbacks.empty()) {
-    const UniqueFunction<void()> first = std::move(callbacks.front());
+    const FutureState::Callback first = std::move(callbacks.front());
     callbacks.pop_front();
   }
   waiting = nullptr;
@@ -35,7 +35,7 @@ void Destroy(Callbacks callbacks) {
 
 }  // namespace
 
-struct FutureState::State : std::enable_shared_from_this<State> {
+struct FutureState::State {
   explicit State(std::shared_ptr<Executor> executor) : executor(std::move(executor)) {}
   ~State() { Destroy(std::move(callbacks)); }
 
@@ -52,10 +52,9 @@ struct FutureState::State : std::enable_shared_from_this<State> {
   bool draining = false;  // one task runs callbacks, in order
   Callbacks callbacks;
 
-  // `future` is kept until the callbacks have run.
-  using Keep = std::shared_ptr<const FutureState>;
+  using Future = std::shared_ptr<FutureState>;  // the one of this state, for its callbacks
 
-  bool Finish(Keep future, std::shared_ptr<void> new_value, std::optional<Failure> new_failure) {
+  bool Finish(Future future, std::shared_ptr<void> new_value, std::optional<Failure> new_failure) {
     {
       std::lock_guard lock(mutex);
       if (completed) return false;
@@ -68,20 +67,43 @@ struct FutureState::State : std::enable_shared_from_this<State> {
     return true;
   }
 
-  void Drain(Keep future) {
+  void Drain(Future future) {
     {
       std::lock_guard lock(mutex);
       if (draining || callbacks.empty()) return;
       draining = true;
     }
-    if (!executor) return RunCallbacks();
-    executor->Post([self = shared_from_this(), future = std::move(future)] { self->RunCallbacks(); });
+    if (!executor) return RunCallbacks(future);
+    executor->Post(Run(std::move(future)));
   }
 
-  void RunCallbacks() {
-    const auto self = shared_from_this();  // a callback may drop the future
+  // The task that runs them. An executor that has ended drops it, and with it the callbacks.
+  struct Run {
+    explicit Run(Future future) : future(std::move(future)) {}
+    Run(Run&&) = default;
+    ~Run() {
+      if (future) future->state_->DropCallbacks();
+    }
+    void operator()() {
+      const Future mine = std::move(future);
+      mine->state_->RunCallbacks(mine);
+    }
+    Future future;
+  };
+
+  void DropCallbacks() {
+    Callbacks dropped;
+    {
+      std::lock_guard lock(mutex);
+      draining = false;
+      dropped.swap(callbacks);
+    }
+    Destroy(std::move(dropped));
+  }
+
+  void RunCallbacks(const Future& future) {
     for (;;) {
-      UniqueFunction<void()> next;
+      Callback next;
       {
         std::lock_guard lock(mutex);
         if (callbacks.empty()) {
@@ -92,16 +114,31 @@ struct FutureState::State : std::enable_shared_from_this<State> {
         callbacks.pop_front();
       }
       try {
-        next();
-      } catch (const std::exception& error) {
-        Log(LogLevel::kError, "a callback of a future threw: " + std::string(error.what()));
+        next(future);
+      } catch (...) {
+        Log(LogLevel::kError, "a callback of a future threw: " + CaughtFailure().text);
       }
     }
   }
 };
 
 FutureState::FutureState(std::shared_ptr<Executor> executor) : state_(std::make_shared<State>(std::move(executor))) {}
-FutureState::~FutureState() = default;
+FutureState::FutureState(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+FutureState::~FutureState() {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->completed || state_->callbacks.empty()) return;
+  }
+  // For its callbacks, which outlive it.
+  const std::shared_ptr<FutureState> heir(new FutureState(state_));
+  heir->Fail({.code = ErrorCode::kInvalid, .text = "a future was dropped by all who could have completed it"});
+}
+
+Promise::~Promise() {
+  if (!state_) return;
+  state_->Fail({.code = ErrorCode::kDisconnected, .text = "the worker of a future has ended before it was done"});
+}
 
 bool FutureState::Complete(std::shared_ptr<void> value) {
   return state_->Finish(weak_from_this().lock(), std::move(value), std::nullopt);
@@ -140,6 +177,10 @@ const std::shared_ptr<void>& FutureState::Wait(std::optional<std::chrono::millis
 const std::optional<Failure>& FutureState::failure() const { return state_->failure; }
 
 void FutureState::OnDone(UniqueFunction<void()> callback) {
+  OnDone(Callback([callback = std::move(callback)](const auto&) mutable { callback(); }));
+}
+
+void FutureState::OnDone(Callback callback) {
   {
     std::lock_guard lock(state_->mutex);
     state_->callbacks.push_back(std::move(callback));

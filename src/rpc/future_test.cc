@@ -45,13 +45,57 @@ TEST_F(Futures, AChainOfTenThousandCallbacksNeedsNoStack) {
   EXPECT_EQ(last.wait(), 10'000);
 }
 
-TEST_F(Futures, AChainThatIsNeverDoneNeedsNoStackEither) {
+constexpr int kLinks = 100'000;
+
+// Its first one is dropped; `token` is held by each link.
+Future<int> LongChain(Future<int> first, const std::shared_ptr<int>& token) {
+  for (int i = 0; i < kLinks; ++i) first = first.then([token](const Future<int>& before) { return before.wait(); });
+  return first;
+}
+
+TEST_F(Futures, AChainThatNobodyCompletesEndsAndNeedsNoStackEither) {  // C1
   auto token = std::make_shared<int>();
-  {
-    Future<int> last = Make();
-    for (int i = 0; i < 100'000; ++i) last = last.then([token](const Future<int>& before) { return before.wait(); });
-  }
+  Future<int> last = LongChain(Make(), token);
+  EXPECT_EQ(FailureOf([&] { last.wait(); }).code, ErrorCode::kInvalid);
+  pool->Stop();
   EXPECT_EQ(token.use_count(), 1);
+}
+
+TEST_F(Futures, AChainWhosePoolHasEndedEndsToo) {  // C1
+  auto token = std::make_shared<int>();
+  const Future<int> first = Make();
+  Future<int> last = LongChain(first, token);
+  const auto all = collect_all(std::vector<Future<int>>{first, last});
+  pool->Stop();
+  Complete(first, 1);
+  EXPECT_EQ(FailureOf([&] { last.wait(); }).code, ErrorCode::kDisconnected);
+  EXPECT_EQ(FailureOf([&] { all.wait(); }).code, ErrorCode::kDisconnected);
+  EXPECT_EQ(FailureOf([&] { wait_all(std::vector<Future<int>>{first}); }).code, ErrorCode::kDisconnected);
+  EXPECT_EQ(token.use_count(), 1);
+}
+
+TEST_F(Futures, NoneThatIsCollectedIsHeldByTheOthers) {
+  auto value = std::make_shared<int>(1);
+  std::weak_ptr<detail::FutureState> first;
+  std::optional<Future<std::vector<Future<int>>>> all;
+  {
+    std::vector<Future<int>> futures{Make(), Make()};
+    all = collect_all(futures);
+    first = futures[0].state();
+    futures[1].state()->Complete(value);
+  }
+  EXPECT_TRUE(first.expired());
+  const auto done = all->wait();
+  EXPECT_EQ(FailureOf([&] { done[0].wait(); }).code, ErrorCode::kInvalid);
+  EXPECT_EQ(done[1].wait(), 1);
+}
+
+TEST_F(Futures, WhateverACallbackThrowsFailsTheNext) {  // C5
+  const Future<int> future = Make();
+  future.add_done_callback([](const Future<int>&) { throw 42; });
+  const auto next = future.then([](const Future<int>&) -> int { throw 42; });
+  Complete(future, 1);
+  EXPECT_EQ(FailureOf([&] { next.wait(); }).code, ErrorCode::kRemote);
 }
 
 TEST_F(Futures, CallbacksRunInTheOrderOfTheirAddition) {

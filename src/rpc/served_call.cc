@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "rpc/caught.h"
+#include "gradwire/future.h"
 #include "rpc/deadline.h"
 
 namespace gradwire::rpc {
@@ -16,7 +16,7 @@ bool IsAboutThisCall(ErrorCode code) {
 
 // In a catch (...).
 Failure WhyFailed() {
-  Failure failure = CaughtFailure();
+  Failure failure = detail::CaughtFailure();
   if (!IsAboutThisCall(failure.code)) {
     failure.type_name = "gradwire::Error " + std::string(ErrorCodeName(failure.code));
     failure.code = ErrorCode::kRemote;

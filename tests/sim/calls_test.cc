@@ -104,6 +104,9 @@ TEST(C6, AFunctionThatReturnsAFutureAnswersWhenItIsDone) {
       return Half(cluster, 1, 2, x).then([](const Future<double>& done) { done.wait(); });
     });
     cluster[1].functions->Add("never", [](double) { return Future<double>(); });
+    cluster[1].functions->Add("abandoned", [&cluster](double) {
+      return Future<double>(std::make_shared<detail::FutureState>(cluster.rpc(1).executor()));
+    });
     ASSERT_EQ(cluster.Call<double>(0, 1, later.name, 5.0), 3.5);
     EXPECT_TRUE(cluster.CallOutcome(0, 1, nothing.name, EncodeValue(std::tuple<double>(5.0))).ok());
 
@@ -111,9 +114,11 @@ TEST(C6, AFunctionThatReturnsAFutureAnswersWhenItIsDone) {
     ASSERT_FALSE(failed.ok());
     EXPECT_EQ(failed.failure().code, ErrorCode::kRemote);
     EXPECT_NE(failed.failure().text.find("negative"), std::string::npos);
-    const Outcome none = cluster.CallOutcome(0, 1, "never", EncodeValue(std::tuple<double>(1.0)));
-    ASSERT_FALSE(none.ok());
-    EXPECT_EQ(none.failure().code, ErrorCode::kInvalid);
+    for (const char* name : {"never", "abandoned"}) {
+      const Outcome none = cluster.CallOutcome(0, 1, name, EncodeValue(std::tuple<double>(1.0)));
+      ASSERT_FALSE(none.ok());
+      EXPECT_EQ(none.failure().code, ErrorCode::kInvalid);
+    }
     EXPECT_EQ(cluster.rpc(1).counts().serving, 0u);
   }
 }
