@@ -1,5 +1,5 @@
 # What a person runs here. CONTRIBUTING.md explains the targets; the build itself is CMake's.
-.PHONY: demo test test-asan test-tsan test-wheel bench conformance format clean system-packages
+.PHONY: demo test test-asan test-tsan test-wheel bench conformance format docs clean system-packages
 .SILENT:
 .DELETE_ON_ERROR:
 
@@ -7,10 +7,11 @@ PYTHON ?= python3
 JOBS ?= $(shell nproc)
 SYSTEM_PACKAGES = tools/system_packages.sh
 
-# What pip installs stands in pyproject.toml, and is installed again when that changes.
+# What pip installs stands in pyproject.toml, and is installed again when that changes; `docs` for `make docs` alone.
 READY = .venv/.ready
-REQUIREMENTS = import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-  print(*p["dependencies"], *sum(p["optional-dependencies"].values(), []), sep="\n")
+REQUIREMENTS = import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  extras = p["optional-dependencies"]; docs = extras.pop("docs"); \
+  print(*(docs if "docs" in sys.argv else p["dependencies"] + sum(extras.values(), [])), sep="\n")
 IN_VENV = . .venv/bin/activate &&
 BUILT_PACKAGE = PYTHONPATH=$(CURDIR)/build/release/python
 
@@ -47,6 +48,19 @@ conformance: build-release-gradwire_package
 format: $(READY)
 	git ls-files '*.cc' '*.h' | xargs clang-format -i
 	$(IN_VENV) ruff format . && ruff check --fix .
+
+# The reference of both APIs. A warning is an error. BackendType is made when it is asked for, and pdoc does not ask.
+PYTHON_DOCS = import pathlib, pdoc, gradwire.rpc as rpc; rpc.BackendType = rpc.BackendType; \
+  pdoc.render.configure(docformat="google"); \
+  pdoc.pdoc("gradwire", "!gradwire.compat", "!gradwire._C", output_directory=pathlib.Path("build/docs/python"))
+docs: build-release-gradwire_package
+	$(SYSTEM_PACKAGES) docs
+	.venv/bin/python -c '$(REQUIREMENTS)' docs > .venv/docs.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/docs.txt
+	rm -rf build/docs && mkdir -p build/docs
+	$(IN_VENV) $(BUILT_PACKAGE) python -W error -c '$(PYTHON_DOCS)'
+	doxygen docs/Doxyfile
+	echo "build/docs/python/index.html, build/docs/cpp/index.html"
 
 clean:
 	rm -rf build

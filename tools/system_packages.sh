@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# system_packages.sh [tests]: installs the system packages that a build (and its C++ tests) needs and that are missing,
-# as root on Debian or Ubuntu; elsewhere it names them and fails. The README lists them too.
+# system_packages.sh [tests|docs]: installs the system packages that a build (and its C++ tests, or the reference) needs
+# and that are missing, as root on Debian or Ubuntu; elsewhere it names them and fails. The README lists them too.
 set -euo pipefail
 python=${PYTHON:-python3}
 missing=()
@@ -10,6 +10,9 @@ header='import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_pat
 command -v g++ >/dev/null || command -v clang++ >/dev/null || missing+=(g++)
 if [[ ${1:-} == tests ]]; then
   echo '#include <gtest/gtest.h>' | ${CXX:-c++} -x c++ -E - >/dev/null 2>&1 || missing+=(libgtest-dev)
+fi
+if [[ ${1:-} == docs ]]; then
+  command -v doxygen >/dev/null || missing+=(doxygen)
 fi
 [[ ${#missing[@]} -eq 0 ]] && exit 0
 if [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null; then
