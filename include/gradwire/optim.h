@@ -23,12 +23,15 @@ using Options = std::map<std::string, double>;
 class GRADWIRE_API DistributedOptimizer {
  public:
   // `optimizer` is "SGD", "Adam", "AdamW", "Adagrad" or "RMSprop". Makes one on each owner of `parameters`; waits for
-  // them. Throws Error(kInvalid) for an unknown optimizer or option, and what went wrong on an owner.
+  // them all. Throws Error(kInvalid) for an unknown optimizer or option, and what went wrong on an owner. `worker` must
+  // outlive it.
   DistributedOptimizer(Worker& worker, const std::string& optimizer, const std::vector<RRef<at::Tensor>>& parameters,
                        const Options& options);
 
-  // Steps all of them with the gradients of a context, and waits. Parameters without a gradient there are left as they
-  // are; `.grad` is used during the step only. Steps of one owner's optimizer come one after another.
+  // Steps all of them with the gradients of a context, and waits for them all; then throws the first Error, when there
+  // is one. Parameters without a gradient there are left as they are; `.grad` is used during the step only. Steps on
+  // one owner come one after another, those of other workers' optimizers too: they may have the same parameters. Any
+  // thread.
   void step(int64_t context_id);
 
  private:

@@ -6,6 +6,15 @@
 #include "gradwire/worker.h"
 
 namespace gradwire::optim {
+namespace {
+
+// Until all have ended: nothing of a step goes on after it. Then the first failure is thrown.
+template <class T>
+void AwaitAll(const std::vector<Future<T>>& futures) {
+  for (const Future<T>& future : collect_all(futures).wait()) future.wait();
+}
+
+}  // namespace
 
 DistributedOptimizer::DistributedOptimizer(Worker& worker, const std::string& optimizer,
                                            const std::vector<RRef<at::Tensor>>& parameters, const Options& options)
@@ -17,7 +26,9 @@ DistributedOptimizer::DistributedOptimizer(Worker& worker, const std::string& op
         EncodeValue(std::tuple<std::string, Options, std::vector<RRef<at::Tensor>>>(optimizer, options, own));
     parts_.push_back({owner, worker_.Remote(worker_.worker_info(owner), "optim.create", std::move(args), {})});
   }
-  for (const Part& part : parts_) part.optimizer->creation().wait();
+  std::vector<Future<void>> creations;
+  for (const Part& part : parts_) creations.push_back(part.optimizer->creation());
+  AwaitAll(creations);
 }
 
 void DistributedOptimizer::step(int64_t context_id) {
@@ -26,7 +37,7 @@ void DistributedOptimizer::step(int64_t context_id) {
     steps.push_back(worker_.rpc_async<bool>(
         part.owner, "optim.step", std::tuple<RRef<at::Tensor>, int64_t>(RRef<at::Tensor>(part.optimizer), context_id)));
   }
-  for (const auto& step : steps) step.wait();
+  AwaitAll(steps);
 }
 
 }  // namespace gradwire::optim

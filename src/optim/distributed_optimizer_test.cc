@@ -39,20 +39,23 @@ at::Tensor Apply(const std::vector<at::Tensor>& layer, const at::Tensor& h) {
 // Each worker owns a layer; a call of "forward" runs through its own and those after it.
 class Group {
  public:
-  explicit Group(at::ScalarType type) : layers(NewLayers(type)) {
+  explicit Group(at::ScalarType type, const std::shared_ptr<Faults>& faults_of_last = nullptr)
+      : layers(NewLayers(type)) {
     static int groups = 0;
     const std::string store = testing::TempDir() + "optim_" + std::to_string(getpid()) + "_" + std::to_string(groups++);
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < kWorkers; ++rank) {
-      threads.emplace_back([this, store, rank] {
+      threads.emplace_back([this, store, rank, faults_of_last] {
         auto functions = std::make_shared<Functions>();
         functions->Add("forward", [this, rank](at::Tensor h) { return Forward(rank, h); });
         functions->Add("parameter", [this, rank](int64_t index) { return layers[rank].at(index); });
-        workers[rank] = std::make_unique<Worker>(WorkerOptions{.name = "worker" + std::to_string(rank),
-                                                               .rank = static_cast<int>(rank),
-                                                               .world_size = kWorkers,
-                                                               .init_method = "file://" + store,
-                                                               .functions = functions});
+        workers[rank] =
+            std::make_unique<Worker>(WorkerOptions{.name = "worker" + std::to_string(rank),
+                                                   .rank = static_cast<int>(rank),
+                                                   .world_size = kWorkers,
+                                                   .init_method = "file://" + store,
+                                                   .faults = rank + 1 == kWorkers ? faults_of_last : nullptr,
+                                                   .functions = functions});
       });
     }
     for (auto& thread : threads) thread.join();
@@ -145,6 +148,26 @@ std::string TextOf(const std::function<void()>& use) {
     return error.failure().text;
   }
   return "no error";
+}
+
+TEST(DistributedOptimizerTest, AFailedStepHasEndedEverywhereWhenItThrows) {
+  const auto slow =
+      std::make_shared<Faults>(std::vector<Fault>{{.function = "optim.step", .delay = std::chrono::milliseconds(200)}});
+  Group group(at::kDouble, slow);
+  Worker& worker = *group.workers[0];
+  std::vector<RRef<at::Tensor>> references;
+  for (const char* owner : {"worker0", "worker2"}) {
+    references.push_back(worker.remote<at::Tensor>(owner, "parameter", std::tuple<int64_t>(0)));
+  }
+  optim::DistributedOptimizer optimizer(worker, "Adam", references, {});
+  const autograd::Context context(worker);
+  const auto h = worker.rpc_sync<at::Tensor>("worker2", "forward", std::tuple<at::Tensor>(Batch(0, at::kDouble)));
+  // Adam refuses the sparse gradient of worker0's parameter at once.
+  const at::Tensor sparse = at::embedding(group.layers[0][0], at::zeros({1}, at::kLong), -1, false, true);
+  autograd::backward(worker, context.id(), {h.square().sum() + sparse.sum()});
+  const at::Tensor before = group.layers[2][0].detach().clone();
+  EXPECT_THROW(optimizer.step(context.id()), Error);
+  EXPECT_FALSE(group.layers[2][0].detach().equal(before)) << "the step of worker2 still goes on";
 }
 
 TEST(DistributedOptimizerTest, ErrorsOfTheOwnersReachTheCaller) {

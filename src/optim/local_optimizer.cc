@@ -6,6 +6,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <mutex>
 #include <unordered_map>
 
 #include "gradwire/error.h"
@@ -86,6 +87,13 @@ std::unique_ptr<torch::optim::Optimizer> Make(const std::string& name, const std
   return made;
 }
 
+// Optimizers of several workers may have the same parameters, whose `.grad` a step borrows: one step of this process at
+// a time, whoever's it is.
+std::mutex& StepMutex() {
+  static auto* const mutex = new std::mutex;  // leaked: handlers may outlive the statics
+  return *mutex;
+}
+
 }  // namespace
 
 LocalOptimizer::LocalOptimizer(const std::string& name, std::vector<at::Tensor> parameters, const Options& options)
@@ -96,7 +104,7 @@ LocalOptimizer::~LocalOptimizer() = default;
 void LocalOptimizer::Step(const std::vector<std::pair<at::Tensor, at::Tensor>>& gradients) const {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> by_leaf;
   for (const auto& [leaf, gradient] : gradients) by_leaf[leaf.unsafeGetTensorImpl()] = gradient;
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(StepMutex());
   std::vector<at::Tensor> before;
   for (const at::Tensor& parameter : parameters_) {
     before.push_back(parameter.grad());
@@ -104,7 +112,7 @@ void LocalOptimizer::Step(const std::vector<std::pair<at::Tensor, at::Tensor>>& 
     parameter.mutable_grad() = it == by_leaf.end() ? at::Tensor() : it->second;
   }
   const auto restore = [&] {
-    for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].mutable_grad() = before[i];
+    for (size_t i = parameters_.size(); i-- > 0;) parameters_[i].mutable_grad() = before[i];  // one may be there twice
   };
   try {
     optimizer_->step();

@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +23,8 @@ class LocalOptimizer final : public LocalObject {
   LocalOptimizer(const std::string& name, std::vector<at::Tensor> parameters, const Options& options);
   ~LocalOptimizer() override;
 
-  // (leaf, gradient) as autograd gives them; those of other leaves are ignored. One step at a time.
+  // (leaf, gradient) as autograd gives them; those of other leaves are ignored. One step of this
+  // process at a time.
   void Step(const std::vector<std::pair<at::Tensor, at::Tensor>>& gradients) const;
 
   Payload Encode() const override;  // throws: it stays where its parameters are
@@ -32,7 +32,6 @@ class LocalOptimizer final : public LocalObject {
  private:
   const std::vector<at::Tensor> parameters_;
   const std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  mutable std::mutex mutex_;
 };
 
 }  // namespace gradwire::optim

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <thread>
 
 #include "gradwire/error.h"
 
@@ -88,6 +89,28 @@ TEST(LocalOptimizer, StepsWhatHasAGradientAndLeavesGradAsItWas) {
   EXPECT_TRUE(with.grad().equal(at::full({2}, 7.0)));
   EXPECT_FALSE(without.grad().defined());
   EXPECT_FALSE(stranger.grad().defined());
+}
+
+TEST(LocalOptimizer, TwoOfThemMayHaveTheSameParameters) {  // A5: one for each trainer
+  constexpr int kSteps = 300;
+  const at::Tensor parameter = at::zeros({64}).set_requires_grad(true);
+  std::vector<std::thread> threads;
+  for (const double gradient : {1.0, 2.0}) {
+    threads.emplace_back([&, gradient] {
+      const LocalOptimizer optimizer("SGD", {parameter}, {{"lr", 1}});
+      for (int i = 0; i < kSteps; ++i) optimizer.Step({{parameter, at::full({64}, -gradient)}});
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_TRUE(parameter.detach().equal(at::full({64}, 3.0 * kSteps)));
+  EXPECT_FALSE(parameter.grad().defined());
+}
+
+TEST(LocalOptimizer, AParameterThatIsGivenTwiceKeepsItsGrad) {
+  const at::Tensor parameter = at::ones({2}).set_requires_grad(true);
+  const LocalOptimizer optimizer("SGD", {parameter, parameter}, {{"lr", 0.5}});
+  optimizer.Step({{parameter, at::ones({2})}});
+  EXPECT_FALSE(parameter.grad().defined());
 }
 
 TEST(LocalOptimizer, LeavesGradAsItWasWhenAStepFails) {
