@@ -20,6 +20,7 @@ struct Loop::State {
   int epoll = -1;
   int wake = -1;
   std::thread thread;
+  std::atomic<std::thread::id> id{};  // of `thread`, which the end of the loop changes
   std::atomic<bool> stopping{false};
 
   std::mutex mutex;
@@ -120,6 +121,7 @@ Loop::Loop(std::function<void()> thread_start) : state_(std::make_unique<State>(
   epoll_ctl(state_->epoll, EPOLL_CTL_ADD, state_->wake, &event);
   state_->thread = std::thread([state = state_.get(), thread_start = std::move(thread_start)] {
     pthread_setname_np(pthread_self(), "gradwire-io");
+    state->id = std::this_thread::get_id();
     if (thread_start) thread_start();
     state->Run();
   });
@@ -138,6 +140,7 @@ TimerId Loop::CallAt(TimePoint when, Task task) {
   TimerId id = 0;
   {
     std::lock_guard lock(state_->mutex);
+    if (state_->stopping) return 0;  // nobody would let go of it
     id = ++state_->last_timer;
     state_->timers.emplace(std::pair{when, id}, std::move(task));
     state_->when.emplace(id, when);
@@ -197,7 +200,7 @@ void Loop::Post(Task task) {
   if (asleep) state_->Wake();
 }
 
-bool Loop::InLoopThread() const { return std::this_thread::get_id() == state_->thread.get_id(); }
+bool Loop::InLoopThread() const { return std::this_thread::get_id() == state_->id.load(); }
 
 void Loop::Stop() {
   {

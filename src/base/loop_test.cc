@@ -91,6 +91,15 @@ TEST(Loop, LetsGoOfTimersWhenItStops) {
   EXPECT_EQ(held.use_count(), 1);
 }
 
+TEST(Loop, KeepsNoTimerThatComesAfterItsEnd) {
+  Loop loop;
+  loop.Stop();
+  auto token = std::make_shared<int>();
+  loop.Cancel(loop.CallAt(loop.Now(), [token] {}));
+  loop.CallAt(loop.Now() + std::chrono::hours(1), [token] {});
+  EXPECT_EQ(token.use_count(), 1);
+}
+
 TEST(Loop, UsesNoProcessorWhenIdle) {
   Loop loop;
   Event done;
