@@ -49,18 +49,19 @@ EncodedMessage EncodeWith(const Payload& payload, size_t fields_size, size_t inl
   const TensorTableWriter tensors(payload.tensors, inline_limit);
   // A guess for the tail: without type names it does not move the bytes once more.
   const size_t tail_size = 8 + 2 * kForkBytes + payload.references.size() * (kReferenceBytes + kForkBytes);
+  const size_t size =
+      FrameHeader::kSize + fields_size + sizeof(uint32_t) + payload.bytes.size() + tensors.byte_size() + tail_size;
+  if (size > kMaxBodyBytes) {
+    ThrowInvalid("a message of " + std::to_string(size) + " bytes beside its large tensors is too long to travel: " +
+                 std::to_string(kMaxBodyBytes) + " are the most");
+  }
   EncodedMessage message;
   std::string& out = message.bytes;
-  out.reserve(FrameHeader::kSize + fields_size + sizeof(uint32_t) + payload.bytes.size() + tensors.byte_size() +
-              tail_size);
+  out.reserve(size);
   out.append(FrameHeader::kSize, '\0');
   append_fields(out);
   AppendCounted32(out, payload.bytes, "a value");
   tensors.Write(out, message.bulk);
-  if (out.size() + tail_size > std::numeric_limits<uint32_t>::max()) {
-    ThrowInvalid("a message of " + std::to_string(out.size()) +
-                 " bytes beside its large tensors is too long to travel");
-  }
   return message;
 }
 

@@ -23,6 +23,18 @@ Request FullRequest() {
   return request;
 }
 
+TEST(Request, OneThatItsReceiverWouldRefuseIsNotEncoded) {
+  Request request{.call_id = 7, .function = "f"};
+  request.args.bytes.resize(kMaxBodyBytes);
+  try {
+    Encode(request);
+    FAIL() << "its receiver would close the connection";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalid);
+    EXPECT_NE(error.failure().text.find("too long"), std::string::npos);
+  }
+}
+
 TEST(Call, ARequestComesBackWhole) {
   const Request sent = FullRequest();
   EncodedMessage message = Encode(sent);

@@ -31,6 +31,9 @@ struct FrameHeader {
   uint64_t acknowledged = 0;  // highest number of the other side whose header step is done
 };
 
+// Of a message. Whoever sends more has its connection closed, so it is refused before it is sent.
+inline constexpr uint32_t kMaxBodyBytes = uint32_t{1} << 30;
+
 // Appends the 32 bytes to `out`.
 void EncodeHeader(const FrameHeader& header, std::string& out);
 
