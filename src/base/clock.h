@@ -10,6 +10,9 @@ namespace gradwire {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 using Duration = std::chrono::steady_clock::duration;
+// A longer limit stands for this one: a sum of it and a time overflows in no unit.
+inline constexpr std::chrono::milliseconds kLongestLimit = std::chrono::hours(24 * 365 * 100);
+
 using TimerId = uint64_t;  // 0 is no timer
 
 class Clock {

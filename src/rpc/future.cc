@@ -1,5 +1,6 @@
 #include "gradwire/future.h"
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -164,6 +165,7 @@ bool FutureState::done() const { return state_->event.is_set(); }
 const std::shared_ptr<Executor>& FutureState::executor() const { return state_->executor; }
 
 const std::shared_ptr<void>& FutureState::Wait(std::optional<std::chrono::milliseconds> limit) const {
+  if (limit) limit = std::min(*limit, std::chrono::milliseconds(kLongestLimit));
   Event& event = state_->event;
   const bool done = event.is_set() || (state_->executor ? state_->executor->Await(event, limit) : event.Wait(limit));
   if (!done) {

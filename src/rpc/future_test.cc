@@ -137,6 +137,18 @@ TEST_F(Futures, AWaitMayBeLimited) {  // C1
   EXPECT_EQ(future.wait(milliseconds(1)), 4);
 }
 
+TEST_F(Futures, AnEndlessLimitIsNone) {  // C1
+  const Future<int> future = Make();
+  std::atomic<bool> waits{false};
+  std::thread completer([&] {
+    while (!waits) std::this_thread::yield();
+    Complete(future, 4);
+  });
+  waits = true;
+  EXPECT_EQ(future.wait(milliseconds::max()), 4);
+  completer.join();
+}
+
 TEST_F(Futures, CancelEndsOneWithoutACall) {
   const Future<int> future = Make();
   const auto next = future.then([](const Future<int>& f) { return f.wait(); });

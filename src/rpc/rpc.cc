@@ -1,12 +1,22 @@
 #include "rpc/rpc.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "rpc/rpc_impl.h"
 
 namespace gradwire::rpc {
 
-Rpc::Rpc(Options options) : impl_(std::make_shared<Impl>(std::move(options))) {}
+namespace {
+
+Rpc::Options Checked(Rpc::Options options) {
+  options.timeout = std::min(options.timeout, kLongestLimit);
+  return options;
+}
+
+}  // namespace
+
+Rpc::Rpc(Options options) : impl_(std::make_shared<Impl>(Checked(std::move(options)))) {}
 Rpc::~Rpc() { Stop("this worker has ended"); }
 
 std::vector<std::string> Rpc::Listen() { return impl_->Listen(); }
@@ -16,7 +26,7 @@ Clock& Rpc::clock() { return impl_->clock(); }
 const std::shared_ptr<Executor>& Rpc::executor() { return impl_->options_.executor; }
 Functions& Rpc::functions() { return *impl_->options_.functions; }
 std::chrono::milliseconds Rpc::timeout() const { return impl_->timeout_.load(); }
-void Rpc::set_timeout(std::chrono::milliseconds timeout) { impl_->timeout_.store(timeout); }
+void Rpc::set_timeout(std::chrono::milliseconds timeout) { impl_->timeout_.store(std::min(timeout, kLongestLimit)); }
 Rpc::Counts Rpc::counts() const { return impl_->counts(); }
 void Rpc::Stop(const std::string& why) { impl_->Stop(why); }
 
@@ -29,11 +39,15 @@ CallHandle Rpc::Send(Call call, Completion done) {
   auto pending = std::make_shared<PendingCall>();
   pending->done = std::move(done);
   pending->short_completion = call.short_completion;
+  call.options.timeout = std::min(call.options.timeout, kLongestLimit);
   impl_->Send(std::move(call), pending);
   return {impl_, pending->id};
 }
 
-Outcome Rpc::SendAndWait(Call call) { return impl_->SendAndWait(std::move(call)); }
+Outcome Rpc::SendAndWait(Call call) {
+  call.options.timeout = std::min(call.options.timeout, kLongestLimit);
+  return impl_->SendAndWait(std::move(call));
+}
 
 void Rpc::Notify(WorkerId to, const std::string& function, Payload args) {
   impl_->Notify(to, function, std::move(args));

@@ -1,5 +1,6 @@
 #include "rref/handle.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "rref/messages.h"
@@ -13,6 +14,10 @@ Failure CreationFailure(const Failure& failure) {
   Failure told = failure;
   told.text = "RRef creation failed: " + failure.text;
   return told;
+}
+
+std::chrono::milliseconds LimitOf(const CallOptions& options, const rpc::Rpc& rpc) {
+  return options.timeout.count() < 0 ? rpc.timeout() : std::min(options.timeout, kLongestLimit);
 }
 
 Outcome ToOutcome(const Result& result) {
@@ -106,7 +111,7 @@ void OwnedHandle::Fetch(CallOptions options, Completion done) {
   };
   auto wait = std::make_shared<Wait>();
   wait->done = std::move(done);
-  const auto limit = options.timeout.count() < 0 ? rpc->timeout() : options.timeout;
+  const auto limit = LimitOf(options, *rpc);
   if (limit.count() > 0) {
     wait->timer = rpc->clock().CallAt(rpc->clock().Now() + limit, [wait, executor = rpc->executor(), limit] {
       if (wait->over.exchange(true)) return;
@@ -136,7 +141,7 @@ Outcome OwnedHandle::FetchAndWait(CallOptions options) {
     wait->result = result;
     wait->event.Set();
   });
-  const auto limit = options.timeout.count() < 0 ? rpc->timeout() : options.timeout;
+  const auto limit = LimitOf(options, *rpc);
   const bool set =
       wait->event.is_set() ||
       rpc->executor()->Await(wait->event, limit.count() == 0 ? std::nullopt : std::optional<Duration>(limit));

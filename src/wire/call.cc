@@ -1,10 +1,13 @@
 // Bodies of requests, replies and cancels. Each writer stands above its reader; docs/wire.md has the grammar.
 #include "wire/call.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <utility>
 
+#include "base/clock.h"
 #include "wire/cursor.h"
 #include "wire/frame.h"
 #include "wire/tensor_table.h"
@@ -15,6 +18,7 @@ namespace {
 constexpr size_t kExtensionBytes = 6;   // of an empty one
 constexpr size_t kReferenceBytes = 27;  // of one without fork and type name
 constexpr size_t kForkBytes = 16;
+constexpr int64_t kLongestTimeLeft = std::chrono::microseconds(kLongestLimit).count();
 
 // --- Parts that requests and replies share.
 
@@ -158,6 +162,7 @@ Request DecodeRequest(std::string_view body, size_t max_bulk, std::vector<BulkTa
   request.call_id = in.Get<CallId>();
   request.time_left_us = in.Get<int64_t>();
   if (request.time_left_us < 0) ThrowInvalid("request with a negative time");
+  request.time_left_us = std::min(request.time_left_us, kLongestTimeLeft);
   request.function = in.Counted16();
   request.extensions = ReadExtensions(in);
   request.args = ReadPayload(in, max_bulk, targets);

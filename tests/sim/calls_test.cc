@@ -154,6 +154,22 @@ TEST(C1, ACallThatIsNotAnsweredEndsByItsTimeout) {
   }
 }
 
+TEST(C2, ATimeoutThatIsLongerThanTheClockGoesIsNone) {
+  Cluster cluster(5, 2);
+  cluster[1].functions->Add("half", [](double x) { return x / 2; });
+  const CallOptions longest{std::chrono::milliseconds::max()};
+  for (size_t to = 0; to < 2; ++to) {
+    cluster[to].functions->Add("one", [&cluster, to](int64_t) {
+      return DecodeValue<double>(cluster.CallOutcome(to, 1, "half", EncodeValue(std::tuple(2.0))).value());
+    });
+    Outcome outcome = cluster.CallOutcome(0, to, "one", EncodeValue(Args(1)), longest);
+    ASSERT_TRUE(outcome.ok()) << outcome.failure().text;
+    EXPECT_EQ(DecodeValue<double>(outcome.value()), 1.0);
+  }
+  cluster.rpc(0).set_timeout(std::chrono::milliseconds::max());
+  EXPECT_TRUE(cluster.CallOutcome(0, 1, "one", EncodeValue(Args(1))).ok());
+}
+
 TEST(C2, AWrittenDeadlineTravelsAndAnExpiredCallIsNotStarted) {
   Cluster cluster(3, 3);
   bool started = false;
