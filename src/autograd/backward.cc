@@ -119,7 +119,10 @@ std::optional<Failure> Protocol::RunPass(const std::shared_ptr<Participant>& par
   }
   participant->Arrive(root, std::move(ones));
   if (auto failure = done->Await(calls_->executor())) return failure;
-  return CommitAll(participant, others);
+  auto failure = CommitAll(participant, others);
+  // Some may have added their gradients: no later pass may add to those.
+  if (failure) participant->context()->Poison(*failure);
+  return failure;
 }
 
 std::optional<Failure> Protocol::CommitAll(const std::shared_ptr<Participant>& participant,

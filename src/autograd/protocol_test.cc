@@ -283,8 +283,7 @@ TEST(ProtocolTest, BadRootsAreClearErrors) {
   EXPECT_NE(text_of(100, {x.sum()}).find("context with id: 100"), std::string::npos);
   EXPECT_NE(text_of(100, {at::ones({})}).find("context with id: 100"), std::string::npos) << "looked up first";
   EXPECT_NE(text_of(context, {}).find("at least one root"), std::string::npos);
-  EXPECT_NE(text_of(context, {x.sum(), at::ones({})}).find("requires_grad not set on root 1"),
-            std::string::npos);
+  EXPECT_NE(text_of(context, {x.sum(), at::ones({})}).find("requires_grad not set on root 1"), std::string::npos);
   EXPECT_NE(text_of(context, {x * 2}).find("not a scalar"), std::string::npos);
   EXPECT_NE(text_of(context, {scalar}).find("leaf"), std::string::npos);
 }
@@ -392,6 +391,25 @@ TEST(ProtocolTest, A3_AnyMessageMayFail) {
         }
       }
     }
+  }
+}
+
+TEST(ProtocolTest, A3_WhatFailsToCommitPoisonsTheContextWhateverTheReason) {
+  TestNetwork network(3);
+  const ContextId context = network.NewContext(0);
+  const at::Tensor x = Leaf({4});
+  at::Tensor loss;
+  {
+    const InContext scope(network, 0, context);
+    const auto square = [](TensorList args) { return TensorList{args[0] * args[0]}; };
+    loss = network.Call(0, 1, {x}, square)[0].sum() + network.Call(0, 2, {x}, square)[0].sum();
+  }
+  network.FailCallsOf("autograd.commit", 2, ErrorCode::kInternal);
+  for (int pass = 0; pass < 2; ++pass) {
+    const size_t before = network.messages();
+    const Failure failure = FailureOf([&] { network.at(0).Backward(context, {loss}, true); });
+    EXPECT_EQ(failure.code, ErrorCode::kInternal);
+    EXPECT_EQ(pass == 1, network.messages() == before) << "worker 1 has added its gradients once already";
   }
 }
 

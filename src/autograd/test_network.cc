@@ -94,16 +94,17 @@ TestNetwork::~TestNetwork() {
 void TestNetwork::Deliver(size_t from, WorkerId to, const std::string& function, Payload args, Completion done) {
   Node& target = *nodes_[to.rank];
   Executor& answers = *nodes_[from]->pool;
-  bool lost = false;
+  std::optional<ErrorCode> failure;
   {
     const std::lock_guard lock(mutex_);
     ++messages_;
-    lost = dead_.count(to.rank) || dead_.count(from) || failing_.count({function, to.rank});
+    if (const auto it = failing_.find({function, to.rank}); it != failing_.end()) failure = it->second;
+    if (dead_.count(to.rank) || dead_.count(from)) failure = ErrorCode::kDisconnected;
   }
   args.tensors = Travel(args.tensors);
   auto call =
       std::make_shared<TestIncomingCall>(nodes_[from]->self, function, std::move(args), std::move(done), answers);
-  if (lost) return call->Fail({.code = ErrorCode::kDisconnected, .text = "worker '" + target.self.name + "' has left"});
+  if (failure) return call->Fail({.code = *failure, .text = "worker '" + target.self.name + "' has left"});
   const auto entry = target.functions.Find(function);
   const auto run = [entry](const std::shared_ptr<IncomingCall>& call) {
     try {
@@ -165,9 +166,9 @@ void TestNetwork::Kill(size_t rank) {
   dead_.insert(rank);
 }
 
-void TestNetwork::FailCallsOf(const std::string& function, size_t to) {
+void TestNetwork::FailCallsOf(const std::string& function, size_t to, ErrorCode code) {
   const std::lock_guard lock(mutex_);
-  failing_.insert({function, to});
+  failing_[{function, to}] = code;
 }
 
 size_t TestNetwork::messages() const {

@@ -41,8 +41,8 @@ class TestNetwork {
 
   // From now on nothing reaches the worker, and calls to it fail.
   void Kill(size_t rank);
-  // Calls of `function` to the worker fail as if it were lost just then; everything else works.
-  void FailCallsOf(const std::string& function, size_t to);
+  // Calls of `function` to the worker fail, as if it were lost just then for one; everything else works.
+  void FailCallsOf(const std::string& function, size_t to, ErrorCode code = ErrorCode::kDisconnected);
   // How many messages of autograd were sent so far.
   size_t messages() const;
   // Until nothing is under way.
@@ -66,7 +66,7 @@ class TestNetwork {
   mutable std::mutex mutex_;  // guards all below
   size_t messages_ = 0;
   std::set<size_t> dead_;
-  std::set<std::pair<std::string, size_t>> failing_;
+  std::map<std::pair<std::string, size_t>, ErrorCode> failing_;
 };
 
 // Makes `context` current on this thread for one worker.
