@@ -31,7 +31,7 @@ GRADWIRE_API void AddScriptFunctions(Functions& functions, ScriptFinder find);
 GRADWIRE_API void AddScriptFunctions(Functions& functions, std::shared_ptr<torch::jit::CompilationUnit> unit);
 
 // Serves the methods that `module` has now, under ScriptFunction("<name>.<method>"), on this very module. Throws
-// Error(kInvalid) for a name that is taken.
+// Error(kInvalid) for a name that is taken, and serves none of them then.
 GRADWIRE_API void AddScriptModule(Functions& functions, const std::string& name, const torch::jit::Module& module);
 
 }  // namespace gradwire

@@ -139,10 +139,17 @@ void AddScriptFunctions(Functions& functions, std::shared_ptr<jit::CompilationUn
 }
 
 void AddScriptModule(Functions& functions, const std::string& name, const jit::Module& module) {
-  for (const jit::Method& method : module.get_methods()) {
-    functions.AddHandler(ScriptFunction(name + "." + method.name()), [method](const Call& call) {
-      Run(call, method.function(), {method.owner()._ivalue()}, false);
-    });
+  std::vector<std::string> added;
+  try {
+    for (const jit::Method& method : module.get_methods()) {
+      const std::string function = ScriptFunction(name + "." + method.name());
+      functions.AddHandler(
+          function, [method](const Call& call) { Run(call, method.function(), {method.owner()._ivalue()}, false); });
+      added.push_back(function);
+    }
+  } catch (const Error&) {  // all of its methods or none
+    for (const std::string& function : added) functions.Remove(function);
+    throw;
   }
 }
 

@@ -127,5 +127,17 @@ TEST_F(Script, ServesTheMethodsOfAModule) {
   EXPECT_THROW(AddScriptModule(functions, "counter", module), Error);
 }
 
+TEST_F(Script, ServesNoMethodOfAModuleWhenOneOfTheNamesIsTaken) {
+  jit::Module module("Pair");
+  module.define("def forward(self, x: Tensor) -> Tensor:\n    return x\n");
+  module.define("def backward(self, x: Tensor) -> Tensor:\n    return -x\n");
+  for (const auto& [taken, other] : {std::pair("forward", "backward"), std::pair("backward", "forward")}) {
+    const std::string name = std::string("pair_") + taken + ".";
+    functions.AddHandler(ScriptFunction(name + taken), [](const std::shared_ptr<IncomingCall>&) {});
+    EXPECT_THROW(AddScriptModule(functions, std::string("pair_") + taken, module), Error);
+    functions.AddHandler(ScriptFunction(name + other), [](const std::shared_ptr<IncomingCall>&) {});
+  }
+}
+
 }  // namespace
 }  // namespace gradwire
