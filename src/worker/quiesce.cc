@@ -138,7 +138,7 @@ void Quiesce::Wait(milliseconds timeout) {
     round = ++round_;
   }
   Moment end;
-  if (timeout.count() > 0) end = rpc_->clock().Now() + timeout;
+  if (timeout.count() > 0) end = rpc_->clock().Now() + std::min(timeout, kLongestLimit);
   for (bool over = false; !over;) {
     const rpc::Peer leader = Leader();
     if (leader.id == rpc_->self().id) {
@@ -192,13 +192,19 @@ void Quiesce::AwaitArrivals(uint32_t round, Moment end) {
   }
 }
 
-Quiesce::Wave Quiesce::Collect(const std::vector<rpc::Peer>& peers) {
+Quiesce::Wave Quiesce::Collect(const std::vector<rpc::Peer>& peers, Moment end) {
   Wave sum = Own();
   for (const rpc::Peer& peer : peers) {
     rpc::Call call{.to = peer.id, .function = "group.count", .args = RoundPayload(0)};
     call.internal = true;
     call.options.timeout = milliseconds(0);
+    if (end) {
+      const auto left = std::chrono::duration_cast<milliseconds>(*end - rpc_->clock().Now());
+      call.options.timeout = std::max(left, milliseconds(1));
+    }
     Outcome outcome = rpc_->SendAndWait(std::move(call));
+    // It is there, but silent: stopped by a signal, for one.
+    if (!outcome.ok() && outcome.failure().code == ErrorCode::kTimedOut) ThrowMissing({peer.name}, false);
     if (!outcome.ok()) continue;  // gone
     const auto [sent, handled, extra, idle] =
         DecodeValue<std::tuple<uint64_t, uint64_t, uint64_t, bool>>(outcome.value());
@@ -220,7 +226,7 @@ void Quiesce::Lead(uint32_t round, Moment end) {
     const std::vector<rpc::Peer> peers = LivePeers();
     // What a lost worker had sent or handled is in nobody's sum: then only rest can be seen, not balance.
     const bool lost = peers.size() + 1 < rpc_->members().size();
-    const Wave wave = Collect(peers);
+    const Wave wave = Collect(peers, end);
     if (wave.idle && last == wave && (lost || wave.sent == wave.handled)) break;
     const bool again_at_once = wave.idle && last != wave;
     last = wave;

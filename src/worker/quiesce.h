@@ -59,7 +59,7 @@ class Quiesce {
   bool Follow(const rpc::Peer& leader, uint32_t round, Moment end);
   void AwaitArrivals(uint32_t round, Moment end);
   bool Finished(uint32_t round) const;
-  Wave Collect(const std::vector<rpc::Peer>& peers);
+  Wave Collect(const std::vector<rpc::Peer>& peers, Moment end);
   Wave Own() const;
   std::vector<std::string> Missing(uint32_t round) const;
   // False when `end` has passed first.

@@ -56,6 +56,9 @@ WorkerOptions Checked(WorkerOptions options) {
   }
   if (options.num_worker_threads < 1) throw Error(ErrorCode::kInvalid, "num_worker_threads must be at least 1");
   if (options.rpc_timeout.count() < 0) throw Error(ErrorCode::kInvalid, "rpc_timeout must not be negative");
+  for (milliseconds* limit : {&options.rpc_timeout, &options.init_timeout, &options.stop_limit}) {
+    *limit = std::min(*limit, kLongestLimit);
+  }
   if (!options.functions) options.functions = std::make_shared<Functions>();
   if (options.init_timeout.count() < 0) {
     const bool unlimited = options.rpc_timeout.count() == 0;
@@ -186,8 +189,13 @@ class Worker::Impl {
     std::optional<Failure> failure;
     if (graceful) {
       try {
+        const TimePoint begin = parts->clock->Now();
         AwaitQuiet(timeout);
         references->DropAll();
+        if (timeout.count() > 0) {
+          const auto passed = std::chrono::duration_cast<milliseconds>(parts->clock->Now() - begin);
+          timeout = std::max(timeout - passed, milliseconds(1));
+        }
         AwaitQuiet(timeout);
         for (const std::string& leak : references->Leaks()) Log(LogLevel::kWarning, "Leaking RRef: " + leak);
       } catch (const Error& error) {

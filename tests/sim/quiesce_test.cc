@@ -42,11 +42,11 @@ class Group {
     cluster_.rpc(from).Send(std::move(call), [](Outcome) {});
   }
 
-  void StartWait(size_t rank) {
-    cluster_.scheduler().Spawn([this, rank] {
+  void StartWait(size_t rank, std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) {
+    cluster_.scheduler().Spawn([this, rank, timeout] {
       Node& node = nodes_[rank];
       try {
-        node.quiesce->Wait(std::chrono::milliseconds(0));
+        node.quiesce->Wait(timeout);
       } catch (const Error& error) {
         node.failure = error.what();
       }
@@ -104,6 +104,21 @@ TEST(M2, NobodyEndsBeforeAllHaveArrivedAndTheWorkIsDone) {
       EXPECT_EQ(group[rank].runs_when_over, 42);
     }
   }
+}
+
+TEST(M2, ATimeoutEndsTheWaitForOneThatLivesAndIsSilent) {
+  Group group(1);
+  std::vector<std::shared_ptr<IncomingCall>> kept;
+  group.cluster()[2].internal->Remove("group.count");
+  group.cluster()[2].internal->AddHandler("group.count",
+                                          [&](const std::shared_ptr<IncomingCall>& call) { kept.push_back(call); },
+                                          {.is_ordered = true, .is_internal = true});
+  for (size_t rank = 0; rank < kWorkers; ++rank) group.StartWait(rank, std::chrono::seconds(5));
+  group.cluster().scheduler().Advance(std::chrono::minutes(5));
+  EXPECT_TRUE(group[0].over);
+  EXPECT_NE(group[0].failure.find("worker2"), std::string::npos) << group[0].failure;
+  for (const auto& call : kept) call->Fail({});
+  group.cluster().scheduler().RunReady();
 }
 
 // One dies at each step of the round in turn, until the round is over before it does.
