@@ -11,7 +11,11 @@ Context::Context(Worker& worker)
 
 Context::~Context() {
   Autograd& autograd = worker_.autograd();
-  autograd.SetCurrent(autograd.Knows(outer_) ? outer_ : -1);
+  try {
+    autograd.SetCurrent(outer_);
+  } catch (const Error&) {
+    autograd.SetCurrent(-1);  // it was released meanwhile, perhaps just now by another thread
+  }
   autograd.Release(id_);
 }
 
