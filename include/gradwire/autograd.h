@@ -51,8 +51,9 @@ GRADWIRE_API std::vector<std::pair<at::Tensor, at::Tensor>> get_gradients(Worker
 GRADWIRE_API int64_t current_context(Worker& worker);
 
 // ---- Contexts without a scope, and what they hold: for programs that look into them, and for compat. ----
-GRADWIRE_API int64_t new_context(Worker& worker);  // current nowhere
-GRADWIRE_API int64_t max_context_id(Worker& worker);
+GRADWIRE_API int64_t new_context(Worker& worker);     // current nowhere
+GRADWIRE_API int64_t max_context_id(Worker& worker);  // the largest that this worker can give
+// Whether it is here and not released.
 GRADWIRE_API bool knows_context(Worker& worker, int64_t context_id);
 // Makes it current on this thread, -1: none; gives what was. Error(kInvalid) when it is unknown.
 GRADWIRE_API int64_t set_current_context(Worker& worker, int64_t context_id);

@@ -12,6 +12,7 @@
 
 namespace gradwire {
 
+// Thread-safe when the store is. Its failures become Error(kUnreachable).
 GRADWIRE_API std::shared_ptr<Store> WrapStore(c10::intrusive_ptr<c10d::Store> store);
 
 // "tcp://host:port", "file://path", or "env://" with MASTER_ADDR and MASTER_PORT; rank 0 serves a TCP store. Throws

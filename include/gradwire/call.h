@@ -26,6 +26,7 @@ class GRADWIRE_API Outcome {
   Outcome(Failure failure) : result_(std::move(failure)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return result_.index() == 0; }
+  // Of one that is not ok().
   const Failure& failure() const { return std::get<Failure>(result_); }
   // The value; throws Error when the call failed.
   Payload& value();
@@ -34,6 +35,7 @@ class GRADWIRE_API Outcome {
   std::variant<Payload, Failure> result_;
 };
 
+// Called once, on a pool thread; must not throw.
 using Completion = UniqueFunction<void(Outcome)>;
 
 // A call that is under way, for its caller; cheap to copy.
@@ -69,6 +71,7 @@ class GRADWIRE_API IncomingCall {
  public:
   virtual ~IncomingCall() = default;
 
+  // Who calls, by what name, with what. The arguments are the handler's until it answers. Throw nothing.
   virtual const WorkerInfo& caller() const = 0;
   virtual const std::string& function() const = 0;
   virtual Payload& args() = 0;
@@ -80,7 +83,7 @@ class GRADWIRE_API IncomingCall {
   virtual bool cancelled() const = 0;
 
   // The arguments are released first; a handler must not use them after it. Not under a role unless the function is
-  // short. Encodes the value, which may throw Error: then the call fails with that.
+  // short. A value that cannot be encoded fails the call. Error(kInvalid) when it has been answered already.
   virtual void Reply(Payload value) = 0;
   virtual void Fail(Failure failure) = 0;
 
@@ -101,6 +104,8 @@ class GRADWIRE_API IncomingCall {
 // The same of the call that the current thread serves, for functions that do not see it; false when it serves none.
 GRADWIRE_API bool this_call_cancelled();
 
+// Serves calls, several at a time, on pool threads (a short function's under the read role). What it throws fails the
+// call (C5).
 using Handler = std::function<void(const std::shared_ptr<IncomingCall>&)>;
 
 struct FunctionOptions {

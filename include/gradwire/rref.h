@@ -43,14 +43,16 @@ class GRADWIRE_API RRefHandle : public Reference {
   virtual Future<void> creation() const = 0;
 };
 
+// A handle that is cheap to copy. Thread-safe, but for assignment.
 template <class T>
 class RRef {
  public:
-  RRef() = default;  // refers to nothing
+  RRef() = default;  // refers to nothing: only assignment is allowed
   explicit RRef(std::shared_ptr<RRefHandle> handle) : handle_(std::move(handle)) {}
 
   // A copy of the value; on the owner the value itself (a tensor shares its storage). Blocks; throws Error.
   T to_here(CallOptions options = {}) const { return DecodeValue<T>(handle_->FetchAndWait(options).value()); }
+  // The same on the owner alone: Error(kInvalid) elsewhere.
   T local_value() const { return DecodeValue<T>(handle_->LocalValue({}).value()); }
 
   WorkerInfo owner() const { return handle_->owner(); }

@@ -78,8 +78,8 @@ class GRADWIRE_API Worker {
   // Joins the group. Throws Error(kTimedOut) that names the missing ranks, kUnreachable when nobody serves the store,
   // kInvalid for bad options and for a name that is not unique in the group.
   explicit Worker(WorkerOptions options);
-  Worker(WorkerOptions options, std::shared_ptr<WorkerParts> parts);
-  ~Worker();  // leaves without waiting for anybody, as shutdown(false)
+  Worker(WorkerOptions options, std::shared_ptr<WorkerParts> parts);  // on parts of one's own, for simulation
+  ~Worker();  // leaves without waiting for anybody, as shutdown(false); not from a pool thread
   Worker(const Worker&) = delete;
 
   const WorkerInfo& info() const;
@@ -166,8 +166,8 @@ class GRADWIRE_API Worker {
   }
 
   // Waits until every worker has arrived here and no work is left, then ends this one (M2). With `graceful` false, or
-  // when `timeout` (0: none) has passed, it ends at once; in the second case kTimedOut is thrown after that and names
-  // who is missing. Leaks of references are reported through `leaks` of the log. Idempotent; not from a pool thread.
+  // when `timeout` (0: none) has passed in all, it ends at once; in the second case kTimedOut is thrown after that and
+  // names who is missing. Leaks of references are logged as warnings. Idempotent; not from a pool thread.
   void shutdown(bool graceful = true, std::chrono::milliseconds timeout = std::chrono::milliseconds{0});
 
   // ---- The same on encoded values: what the Python package stands on. ----
