@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, cast
 
@@ -85,8 +86,21 @@ def collect_all(futures: list[Future[Any]]) -> Future[list[Future[Any]]]:
     """A future of the given futures that is done when all of them are, failed ones included."""
     futures = list(futures)
     collected: Future[list[Future[Any]]] = Future()
-    inner = torch.futures.collect_all(cast(list[torch.futures.Future[Any]], futures))
-    inner.add_done_callback(lambda _: collected.set_result(futures))
+    left = len(futures)  # torch's own collection ends with the first failure
+    lock = threading.Lock()
+
+    def count(_: Future[Any]) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            is_last = left == 0
+        if is_last:
+            collected.set_result(futures)
+
+    for future in futures:
+        future.add_done_callback(count)
+    if not futures:
+        collected.set_result(futures)
     return collected
 
 

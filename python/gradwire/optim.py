@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from gradwire import autograd, rpc
-from gradwire.futures import Future, wait_all
+from gradwire.futures import Future, collect_all, wait_all
 
 __all__ = ["DistributedOptimizer"]
 
@@ -82,10 +82,15 @@ class DistributedOptimizer:
         return rpc.rpc_async(optimizer.owner(), _wait_for, args=(optimizer,))
 
     def step(self, context_id: int) -> None:
-        """Steps all of them with the gradients of a context, and waits. Raises what any of them raises."""
-        wait_all(
-            [rpc.rpc_async(optimizer.owner(), _step, args=(optimizer, context_id)) for optimizer in self._optimizers]
-        )
+        """Steps all of them with the gradients of a context, and waits for all. Then raises what the first one raised.
+
+        Until it returns, on whichever way, some owner may be stepping: the context must be there so long.
+        """
+        steps = [
+            rpc.rpc_async(optimizer.owner(), _step, args=(optimizer, context_id)) for optimizer in self._optimizers
+        ]
+        collect_all(steps).wait()
+        wait_all(steps)
 
 
 def _wait_for(rref: rpc.RRef[Any]) -> None:

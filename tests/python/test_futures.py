@@ -212,3 +212,13 @@ def test_a_cancelled_call_ends_at_once_and_its_result_is_discarded(alone):
     assert ended.wait() == 2
     assert not ended.cancel()
     assert not futures.Future().cancel()
+
+
+def test_a_collection_is_done_when_all_are_although_one_has_failed():
+    failed, pending = futures.Future(), futures.Future()
+    collected = futures.collect_all([failed, pending])
+    failed.set_exception(ValueError("x"))
+    assert not collected.done()
+    pending.set_result(1)
+    assert collected.wait() == [failed, pending]
+    assert futures.collect_all([]).wait() == []

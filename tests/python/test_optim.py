@@ -192,3 +192,43 @@ def test_a_worker_that_the_context_did_not_reach(group):
         assert [torch.equal(a, b) for a, b in zip(before, after, strict=True)] == [True, True, False]
 
     group(body, world_size=3)
+
+
+class Uneven(torch.optim.SGD):
+    """Fails at once on worker1; on others waits to be told to end."""
+
+    def step(self):
+        if rpc.get_worker_info().name == "worker1":
+            raise ArithmeticError("no step")
+        _started.set()
+        assert _release.wait(50)
+        _ended.set()
+
+
+_started, _release, _ended = threading.Event(), threading.Event(), threading.Event()
+
+
+def owned_parameter():
+    return torch.ones(1, requires_grad=True)
+
+
+def test_a_step_that_fails_on_one_owner_waits_for_the_others(group):
+    def body():
+        optimizer = DistributedOptimizer(Uneven, [rpc.remote(f"worker{i}", owned_parameter) for i in range(2)], lr=0.1)
+        raised = []
+
+        def step():
+            with autograd.context() as context_id, pytest.raises(ArithmeticError, match="no step"):
+                optimizer.step(context_id)
+            raised.append(_ended.is_set())
+
+        thread = threading.Thread(target=step)
+        thread.start()
+        assert _started.wait(20)
+        thread.join(0.3)
+        assert raised == []
+        _release.set()
+        thread.join(20)
+        assert raised == [True]
+
+    group(body)
