@@ -82,7 +82,9 @@ def choose(backend: Any, options: Any) -> tuple[Backend, Any]:
     if backend is None and options is None:
         backend = BackendType.TENSORPIPE
     if backend is None:
-        known = [member for member in BackendType if type(construct_rpc_backend_options(member)) is type(options)]
+        made_by = [(member, type(construct_rpc_backend_options(member))) for member in BackendType]
+        known = [member for member, made in made_by if made is type(options)]  # before those it is a subclass of
+        known += [member for member, made in made_by if isinstance(options, made)]
         if not known:
             raise TypeError(f"Could not infer backend for options of type {type(options).__name__}")
         backend = known[0]

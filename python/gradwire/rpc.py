@@ -185,7 +185,9 @@ def get_rpc_timeout() -> float:
 
 
 def _set_rpc_timeout(seconds: float) -> None:
-    """Sets the default timeout of calls made from now on."""
+    """Sets the default timeout of calls made from now on; 0 is none."""
+    if not seconds >= 0:
+        raise ValueError(f"a timeout must be at least 0 seconds, not {seconds}")
     _default.required().set_rpc_timeout(seconds)
 
 

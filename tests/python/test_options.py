@@ -156,3 +156,22 @@ def test_wrong_types_are_refused_before_anybody_is_met():
             world_size=0,
             rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method="file:///tmp/gradwire_never_there"),
         )
+
+
+class MoreOptions(rpc.TensorPipeRpcBackendOptions):
+    """A program's own, with the same back end."""
+
+
+def test_options_of_a_subclass_find_their_back_end(tmp_path):
+    given = MoreOptions(init_method=f"file://{tmp_path / 'store'}")
+    assert backends.choose(None, given) == (rpc.BackendType.TENSORPIPE, given)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
+def test_a_default_timeout_is_a_number_of_seconds(tmp_path, seconds):
+    given = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{tmp_path / 'store'}")
+    rpc.init_rpc("worker0", rank=0, world_size=1, rpc_backend_options=given)
+    with pytest.raises(ValueError, match="at least 0 seconds"):
+        rpc._set_rpc_timeout(seconds)
+    assert rpc.get_rpc_timeout() == 60.0
+    rpc.shutdown()
