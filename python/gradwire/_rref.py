@@ -98,6 +98,13 @@ def _call_on_owner(rref: RRef[Any], name: str, args: tuple[Any, ...], kwargs: di
     return call_method(rref.local_value(), name, args, kwargs)
 
 
+# What copying and pickling look for in a proxy itself. Other special methods run on the owner when they are named.
+_OF_PROXY = frozenset(
+    f"__{name}__"
+    for name in "copy deepcopy reduce reduce_ex getstate setstate getnewargs getnewargs_ex getinitargs".split()  # noqa: SIM905
+)
+
+
 class _Proxy:
     """Turns every attribute into a method that runs on the owner."""
 
@@ -109,7 +116,7 @@ class _Proxy:
         self._timeout = timeout
 
     def __getattr__(self, name: str) -> "_Method":
-        if name.startswith("__") and name.endswith("__"):  # copying, pickling: of the proxy, not of the value
+        if name in _OF_PROXY:
             raise AttributeError(name)
         return _Method(self._rref, self._mode, self._timeout, name)
 

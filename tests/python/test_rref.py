@@ -1,5 +1,6 @@
 """Remote references from Python."""
 
+import copy
 import pickle
 import threading
 
@@ -215,3 +216,16 @@ def test_references_compare_by_identity(alone):
 
 def test_a_type_annotation():
     assert "RRef" in repr(rpc.RRef[int])
+
+
+class Table(dict):
+    def __call__(self, key):
+        return self[key]
+
+
+def test_a_proxy_runs_special_methods_that_are_named(alone):
+    reference = rpc.remote("me", Table, args=({"a": 1},))
+    assert reference.rpc_sync().__len__() == 1
+    assert reference.rpc_sync().__getitem__("a") == 1
+    assert reference.rpc_async().__call__("a").wait() == 1
+    assert copy.copy(reference.rpc_sync()).get("a") == 1

@@ -101,7 +101,7 @@ class _Proxy:
         self._timeout = timeout
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__"):
+        if name in _rref._OF_PROXY:
             raise AttributeError(name)
         call = _rref._Method(self._rref, self._mode, self._timeout, name)
         return _Checked(self._rref, self._mode, self._timeout, name, call)
