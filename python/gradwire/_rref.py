@@ -99,10 +99,8 @@ def _call_on_owner(rref: RRef[Any], name: str, args: tuple[Any, ...], kwargs: di
 
 
 # What copying and pickling look for in a proxy itself. Other special methods run on the owner when they are named.
-_OF_PROXY = frozenset(
-    f"__{name}__"
-    for name in "copy deepcopy reduce reduce_ex getstate setstate getnewargs getnewargs_ex getinitargs".split()  # noqa: SIM905
-)
+_OF_PROXY = {"__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"}
+_OF_PROXY |= {"__getnewargs__", "__getnewargs_ex__", "__getinitargs__"}
 
 
 class _Proxy:

@@ -78,7 +78,8 @@ def test_remote_and_its_uses(group):
         assert rref.owner_name() == "worker1"
         assert not rref.is_owner()
         assert rref.to_here().count == 3
-        assert rref.confirmed_by_owner()
+        while not rref.confirmed_by_owner():  # the answer to the fetch may come before that to the creation
+            pass
         assert rref.rpc_sync().increase() == 4
         assert rref.rpc_async(timeout=5).increase(by=2).wait() == 6
         result = rref.remote().increase(4)
