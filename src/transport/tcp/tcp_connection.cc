@@ -116,6 +116,7 @@ void TcpConnection::Begin() {
   std::lock_guard lock(mutex_);
   reading_for_ = receiver_;
   loop_.Watch(fd_, InterestLocked(), [self = shared_from_this()](uint32_t events) {
+    if (events == EPOLLIN && self->IsBorrowed()) return;  // an older one; what is unread then is told at the give-back
     self->WithRole([self = self.get(), events] { self->OnReady(events); });
   });
 }
@@ -160,6 +161,11 @@ void TcpConnection::Read(bool to_the_end) {
     }
   }
   EndAsRead();
+}
+
+bool TcpConnection::IsBorrowed() {
+  std::lock_guard lock(mutex_);
+  return borrowed_;
 }
 
 bool TcpConnection::Borrow() {

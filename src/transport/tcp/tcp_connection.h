@@ -41,6 +41,7 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
   void WithRole(F task);
   template <class F>
   void PostWithRole(F task);
+  bool IsBorrowed();
   bool Borrow();
   void GiveBack(bool to_end);
 
