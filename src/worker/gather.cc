@@ -159,10 +159,11 @@ void Gather::AskToGiveUp(const Key& key, int64_t ms, const CallHandle& call, Wai
                          .worker = leader};
 }
 
-std::optional<Failure> Gather::WhyNever(const Key& key, const Gathering& gathering) const {
+// Also of one whose part is here: a shutdown must not wait for others to come and answer the dead.
+std::optional<Failure> Gather::WhyNever(const Key& key) const {
   if (abandoned_) return abandoned_;
   for (const auto& [name, id] : key.first) {
-    if (gone_.count(id) == 0 || gathering.parts.count(name) > 0) continue;
+    if (gone_.count(id) == 0) continue;
     return Failure{.code = ErrorCode::kDisconnected,
                    .text = "worker '" + name + "', which others gathered with, is gone",
                    .worker = name};
@@ -183,7 +184,7 @@ void Gather::Add(const Key& key, const std::string& name, Payload part, Answer a
     if (gone_.count(from->second) == 0) gathering.parts.insert_or_assign(name, std::move(part));
     gathering.waiting.push_back(std::move(answer));
     const bool complete = gathering.parts.size() == key.first.size();
-    const std::optional<Failure> never = WhyNever(key, gathering);
+    const std::optional<Failure> never = WhyNever(key);
     if (gathering.failure || never) outcome = gathering.failure ? *gathering.failure : *never;
     if (!outcome && complete) outcome = EncodeGatherParts(gathering.parts);
     if (outcome) waiting.swap(gathering.waiting);
@@ -243,7 +244,7 @@ void Gather::OnPeerEnded(const rpc::Peer& peer) {
     for (auto it = gatherings_.begin(); it != gatherings_.end();) {
       const auto here = it++;
       // Who comes later hears of it too: the peer does not come back.
-      if (auto never = WhyNever(here->first, here->second)) lost.emplace_back(gatherings_.extract(here), *never);
+      if (auto never = WhyNever(here->first)) lost.emplace_back(gatherings_.extract(here), *never);
     }
   }
   if (lost.empty()) return;

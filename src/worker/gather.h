@@ -34,7 +34,7 @@ class Gather {
   // kDisconnected that names who is gone.
   GatherParts All(Payload value, std::vector<std::string> names, std::chrono::milliseconds timeout);
 
-  // Gatherings that wait for this worker fail, and so do all later ones. May run under a role.
+  // Gatherings of this worker and others fail, and so do all later ones. May run under a role.
   void OnPeerEnded(const rpc::Peer& peer);
 
   // Ends all gatherings here that are under way, for all who wait in them, and all later ones. Not under a role.
@@ -63,7 +63,7 @@ class Gather {
   std::optional<Duration> Limit(std::chrono::milliseconds timeout) const;
   CallHandle SendPart(const Key& key, const Payload& value, Answer answer);
   void Add(const Key& key, const std::string& name, Payload part, Answer answer);
-  std::optional<Failure> WhyNever(const Key& key, const Gathering& gathering) const;
+  std::optional<Failure> WhyNever(const Key& key) const;
   // `name` has waited for `ms`.
   void GiveUp(const Key& key, const std::string& name, int64_t ms);
   // The same from elsewhere: `wait` is over when this returns.

@@ -310,6 +310,20 @@ TEST(C1, OneThatHasNeverTalkedToAnybodyIsMissedWhenItDies) {
   }
 }
 
+// The leader may never gather with the dead: its shutdown would wait for the call of the dead to be answered.
+TEST(C1, WhatTheDeadBeganEndsWithThem) {
+  Group group(9);
+  group.Start(1, kAll, "worker1");
+  const auto& other = group.Start(2, kAll, "worker2");
+  group.RunReady();
+  EXPECT_EQ(group.open(), 1u);
+  group.Kill(1);
+  group.RunReady();
+  ExpectFailure(other, ErrorCode::kDisconnected, "'worker1'");
+  EXPECT_EQ(group.open(), 0u);
+  EXPECT_EQ(group.cluster().rpc(0).counts().serving, 0u);
+}
+
 TEST(C1, TheEndOfALeaderEndsItsOwnWaitAndTheOthers) {
   Group group(5);
   const auto& leader = group.Start(0, kAll, "worker0");
