@@ -49,6 +49,7 @@ struct FutureState::State {
   std::optional<Failure> failure;
   // guarded by mutex
   bool completed = false;
+  bool cancelled = false;  // Cancel() has been here: the first one ends the call
   CallHandle call;
   bool draining = false;  // one task runs callbacks, in order
   Callbacks callbacks;
@@ -155,11 +156,12 @@ bool FutureState::Cancel() {
   CallHandle call;
   {
     std::lock_guard lock(state_->mutex);
-    if (state_->completed) return false;
+    if (state_->completed || std::exchange(state_->cancelled, true)) return false;
     call = state_->call;
   }
-  call.Cancel();
-  return Fail({.code = ErrorCode::kCancelled, .text = "the call was cancelled by its caller"});
+  // The completion of a call that this ends may come before Fail(): with kCancelled too.
+  const bool ended_call = call.Cancel();
+  return Fail({.code = ErrorCode::kCancelled, .text = "the call was cancelled by its caller"}) || ended_call;
 }
 bool FutureState::done() const { return state_->event.is_set(); }
 const std::shared_ptr<Executor>& FutureState::executor() const { return state_->executor; }

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <thread>
 
 #include "base/event.h"
 #include "base/thread_pool.h"
+#include "gradwire/call.h"
 
 namespace gradwire {
 namespace {
@@ -156,6 +158,38 @@ TEST_F(Futures, CancelEndsOneWithoutACall) {
   EXPECT_FALSE(future.cancel());
   EXPECT_EQ(FailureOf([&] { future.wait(); }).code, ErrorCode::kCancelled);
   EXPECT_EQ(FailureOf([&] { next.wait(); }).code, ErrorCode::kCancelled);
+}
+
+// What the worker does with a call that is cancelled: its completion comes before Cancel() returns, or later.
+struct CallOf final : CallHandle::Canceller {
+  explicit CallOf(std::function<bool()> end) : end(std::move(end)) {}
+  bool CancelCall(uint64_t) override { return end(); }
+  const std::function<bool()> end;
+};
+
+TEST_F(Futures, CancelSaysThatItHasEndedTheCallWhoeverTellsTheFuture) {
+  for (const bool completed_first : {true, false}) {
+    const Future<int> future = Make();
+    const auto call = std::make_shared<CallOf>([&] {
+      if (completed_first) future.state()->Fail({.code = ErrorCode::kCancelled});
+      return true;
+    });
+    future.state()->SetCall({call, 1});
+    EXPECT_TRUE(future.cancel());
+    EXPECT_TRUE(future.done());
+    EXPECT_FALSE(future.cancel());
+  }
+}
+
+TEST_F(Futures, CancelSaysThatAReplyWasFaster) {
+  const Future<int> future = Make();
+  const auto call = std::make_shared<CallOf>([&] {
+    Complete(future, 5);
+    return false;
+  });
+  future.state()->SetCall({call, 1});
+  EXPECT_FALSE(future.cancel());
+  EXPECT_EQ(future.wait(), 5);
 }
 
 TEST_F(Futures, CollectAllWaitsForFailedOnesToo) {
