@@ -47,20 +47,26 @@ class GRADWIRE_API RRefHandle : public Reference {
 template <class T>
 class RRef {
  public:
-  RRef() = default;  // refers to nothing: only assignment is allowed
+  RRef() = default;  // refers to nothing: each use but assignment, to send it too, is Error(kInvalid)
   explicit RRef(std::shared_ptr<RRefHandle> handle) : handle_(std::move(handle)) {}
 
   // A copy of the value; on the owner the value itself (a tensor shares its storage). Blocks; throws Error.
-  T to_here(CallOptions options = {}) const { return DecodeValue<T>(handle_->FetchAndWait(options).value()); }
+  T to_here(CallOptions options = {}) const { return DecodeValue<T>(referred().FetchAndWait(options).value()); }
   // The same on the owner alone: Error(kInvalid) elsewhere.
-  T local_value() const { return DecodeValue<T>(handle_->LocalValue({}).value()); }
+  T local_value() const { return DecodeValue<T>(referred().LocalValue({}).value()); }
 
-  WorkerInfo owner() const { return handle_->owner(); }
-  bool is_owner() const { return handle_->is_owner(); }
-  bool confirmed_by_owner() const { return handle_->confirmed_by_owner(); }
-  const std::shared_ptr<RRefHandle>& handle() const { return handle_; }
+  WorkerInfo owner() const { return referred().owner(); }
+  bool is_owner() const { return referred().is_owner(); }
+  bool confirmed_by_owner() const { return referred().confirmed_by_owner(); }
+  const std::shared_ptr<RRefHandle>& handle() const { return handle_; }  // nullptr: of nothing
 
  private:
+  friend struct Codec<RRef>;
+  RRefHandle& referred() const {
+    if (!handle_) throw Error(ErrorCode::kInvalid, "an RRef that refers to nothing");
+    return *handle_;
+  }
+
   std::shared_ptr<RRefHandle> handle_;
 };
 
@@ -70,7 +76,10 @@ GRADWIRE_API std::shared_ptr<RRefHandle> ReadRRef(ValueReader& reader);  // Erro
 
 template <class T>
 struct Codec<RRef<T>> {
-  static void Write(ValueWriter& w, const RRef<T>& v) { w.PutReference(v.handle()); }
+  static void Write(ValueWriter& w, const RRef<T>& v) {
+    v.referred();
+    w.PutReference(v.handle());
+  }
   static RRef<T> Read(ValueReader& r) { return RRef<T>(detail::ReadRRef(r)); }
 };
 

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <tuple>
+
+#include "gradwire/rref.h"
+
 namespace gradwire::rref {
 namespace {
 
@@ -29,6 +34,28 @@ TEST(ReferencesHeader, ACreationUnderAnUsedIdIsRefusedAndLeavesTheFirstAlone) {
   EXPECT_TRUE(hooks->OnKeep(first_call, made));
   EXPECT_EQ(references.counts().creating, 0u);
   EXPECT_EQ(references.counts().waiting, 0u);
+}
+
+TEST(RRefOfNothing, IsAnErrorThatSaysSoAtEachUse) {
+  const RRef<int64_t> nothing;
+  const std::function<void()> uses[] = {
+      [&] { nothing.to_here(); },
+      [&] { nothing.local_value(); },
+      [&] { nothing.owner(); },
+      [&] { nothing.is_owner(); },
+      [&] { nothing.confirmed_by_owner(); },
+      [&] { EncodeValue(std::tuple(nothing)); },
+  };
+  for (const auto& use : uses) {
+    try {
+      use();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalid);
+      EXPECT_STREQ(error.what(), "an RRef that refers to nothing");
+    }
+  }
+  EXPECT_EQ(nothing.handle(), nullptr);
 }
 
 }  // namespace
