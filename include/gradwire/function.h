@@ -67,9 +67,33 @@ Payload EncodeReturned(F get) {
   }
 }
 
+// Reads the arguments of a call in order. Throws Error(kInvalid) that names the function, and the argument (from 1).
+class GRADWIRE_API Arguments {
+ public:
+  Arguments(IncomingCall& call, size_t wanted);
+
+  template <class T>
+  T Next() {
+    ++number_;
+    try {
+      return Codec<T>::Read(reader_);
+    } catch (const Error& error) {
+      Rethrow(error);
+    }
+  }
+
+ private:
+  [[noreturn]] void Rethrow(const Error& error) const;
+
+  const std::string& function_;
+  ValueReader reader_;
+  size_t number_ = 0;
+};
+
 template <class R, class... A, class F>
 void Answer(Function<R(A...)>*, F& f, const std::shared_ptr<IncomingCall>& call) {
-  std::tuple<A...> values = DecodeValue<std::tuple<A...>>(call->args());
+  Arguments arguments(*call, sizeof...(A));
+  std::tuple<A...> values{arguments.Next<A>()...};  // braces: read in order
   const auto run = [&]() -> R { return std::apply(f, std::move(values)); };
   if constexpr (ResultOf<std::decay_t<R>>::kLater) {
     const std::decay_t<R> later = run();

@@ -27,19 +27,21 @@ class Reader {
     return value;
   }
   double Need(const char* name) {
-    if (left_.count(name) == 0) {
-      throw Error(ErrorCode::kInvalid, "optimizer " + optimizer_ + " needs the option '" + name + "'");
-    }
+    if (left_.count(name) == 0) missing_ = name;
     return Take(name, 0);
   }
-  void CheckEmpty() const {
-    if (left_.empty()) return;
-    throw Error(ErrorCode::kInvalid, "optimizer " + optimizer_ + " has no option '" + left_.begin()->first + "'");
+  // A misspelt option is told with the one that it may have been meant for.
+  void Check() const {
+    std::string text;
+    if (!left_.empty()) text = " has no option '" + left_.begin()->first + "'";
+    if (!missing_.empty()) text += (text.empty() ? " needs the option '" : ", and needs '") + missing_ + "'";
+    if (!text.empty()) throw Error(ErrorCode::kInvalid, "optimizer " + optimizer_ + text);
   }
 
  private:
   const std::string& optimizer_;
   Options left_;
+  std::string missing_;
 };
 
 template <class AdamOptions>
@@ -83,7 +85,7 @@ std::unique_ptr<torch::optim::Optimizer> Make(const std::string& name, const std
     throw Error(ErrorCode::kInvalid,
                 "there is no optimizer named '" + name + "' (known: SGD, Adam, AdamW, Adagrad, RMSprop)");
   }
-  read.CheckEmpty();
+  read.Check();
   return made;
 }
 

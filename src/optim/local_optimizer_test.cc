@@ -135,6 +135,7 @@ std::string Refusal(const std::string& name, const Options& options) {
 TEST(LocalOptimizer, RefusesUnknownNamesAndOptions) {
   EXPECT_NE(Refusal("Sgd", {{"lr", 1}}).find("no optimizer named 'Sgd'"), std::string::npos);
   EXPECT_NE(Refusal("SGD", {}).find("needs the option 'lr'"), std::string::npos);
+  EXPECT_EQ(Refusal("SGD", {{"learning_rate", 1}}), "optimizer SGD has no option 'learning_rate', and needs 'lr'");
   EXPECT_NE(Refusal("Adam", {{"momentum", 1}}).find("has no option 'momentum'"), std::string::npos);
 }
 

@@ -3,6 +3,7 @@
 #include <map>
 #include <shared_mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "rpc/function_entry.h"
 
@@ -72,4 +73,25 @@ std::shared_ptr<Functions::Entry> Functions::Find(const std::string& name) const
   return nullptr;
 }
 
+namespace detail {
+
+Arguments::Arguments(IncomingCall& call, size_t wanted) : function_(call.function()), reader_(call.args()) {
+  size_t found = 0;
+  try {
+    found = reader_.BeginSequence();
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kInvalid, "the arguments of '" + function_ + "': " + error.failure().text);
+  }
+  if (found == wanted) return;
+  throw Error(ErrorCode::kInvalid, "'" + function_ + "' takes " + std::to_string(wanted) +
+                                       (wanted == 1 ? " argument" : " arguments") + ", got " + std::to_string(found));
+}
+
+void Arguments::Rethrow(const Error& error) const {
+  Failure failure = error.failure();
+  failure.text = "argument " + std::to_string(number_) + " of '" + function_ + "': " + failure.text;
+  throw Error(std::move(failure));
+}
+
+}  // namespace detail
 }  // namespace gradwire

@@ -1,6 +1,10 @@
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "rpc/function_entry.h"
 
@@ -99,6 +103,59 @@ TEST(O2, AFunctionThatIsSlowInARowLosesItsShortFlag) {
   const auto ordered = functions.Find("ordered");
   for (int i = 0; i < 10; ++i) ordered->NoteInlineRun(long_run);
   EXPECT_TRUE(ordered->is_short) << "a step that must happen in header order never leaves it";
+}
+
+// A call of nobody, for what becomes of its arguments.
+class CallWith final : public IncomingCall {
+ public:
+  explicit CallWith(Payload args) : args_(std::move(args)) {}
+  const WorkerInfo& caller() const override { return caller_; }
+  const std::string& function() const override { return function_; }
+  Payload& args() override { return args_; }
+  bool keeps_result() const override { return false; }
+  bool cancelled() const override { return false; }
+  void Reply(Payload) override { answered = true; }
+  void Fail(Failure) override {}
+  std::shared_ptr<void> Enter() override { return nullptr; }
+  void Resume(UniqueFunction<void()> answer) override { answer(); }
+  void Post(UniqueFunction<void()> answer) override { answer(); }
+
+  bool answered = false;
+
+ private:
+  const WorkerInfo caller_{"caller", 0};
+  const std::string function_ = "scale";
+  Payload args_;
+};
+
+TEST(Functions, ArgumentsThatDoNotFitAreNamedWithTheirFunction) {
+  Functions functions;
+  functions.Add("scale", [](at::Tensor x, double by, std::vector<int64_t>) { return x * by; });
+  functions.Add("one", [](int64_t x) { return x; });
+  const auto refusal = [&](const char* name, Payload args) -> std::string {
+    try {
+      functions.Find(name)->handler(std::make_shared<CallWith>(std::move(args)));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalid);
+      return error.what();
+    }
+    return "no error";
+  };
+  using List = std::vector<int64_t>;
+  const at::Tensor x = at::ones({1});
+  EXPECT_EQ(refusal("scale", EncodeValue(std::tuple(x))), "'scale' takes 3 arguments, got 1");
+  EXPECT_EQ(refusal("one", EncodeValue(std::tuple())), "'scale' takes 1 argument, got 0");
+  EXPECT_EQ(refusal("scale", EncodeValue(std::tuple(std::string("x"), 1.0, List{}))),
+            "argument 1 of 'scale': expected a tensor, got a string");
+  EXPECT_EQ(refusal("scale", EncodeValue(std::tuple(x, x, List{}))),
+            "argument 2 of 'scale': expected a float, got a tensor");
+  EXPECT_EQ(refusal("scale", EncodeValue(std::tuple(x, 1.0, std::vector<double>{0.5}))),
+            "argument 3 of 'scale': expected an int, got a float");
+  EXPECT_EQ(refusal("scale", EncodeValue(int64_t{1})),
+            "the arguments of 'scale': expected a tuple or a list, got an int");
+  const auto good = std::make_shared<CallWith>(EncodeValue(std::tuple(x, 1.0, List{2})));
+  functions.Find("scale")->handler(good);
+  EXPECT_TRUE(good->answered);
 }
 
 }  // namespace
