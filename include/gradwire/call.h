@@ -64,6 +64,8 @@ using CallState = std::array<std::shared_ptr<void>, 3>;
 struct CallOptions {
   static constexpr std::chrono::milliseconds kDefaultTimeout{-1};
   std::chrono::milliseconds timeout = kDefaultTimeout;  // 0: none; the worker's own timeout when negative (C2)
+  // What errors call the function, for one whose registered name tells a program nothing; that name when empty.
+  std::string shown_as = {};
 };
 
 // A call as its callee sees it. Answer exactly once, from any thread; an unanswered one answers kInternal when dropped.

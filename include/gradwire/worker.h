@@ -102,7 +102,7 @@ class GRADWIRE_API Worker {
   template <class R, class... A>
   R rpc_sync(const std::string& to, const std::string& function, const std::tuple<A...>& args,
              CallOptions options = {}) {
-    Outcome outcome = SendAndWait(worker_info(to), function, EncodeValue(args), options);
+    Outcome outcome = SendAndWait(worker_info(to), function, EncodeValue(args), std::move(options));
     Payload& value = outcome.value();
     if constexpr (!std::is_void_v<R>) return DecodeValue<R>(value);
   }
@@ -128,7 +128,7 @@ class GRADWIRE_API Worker {
         promise->Fail(detail::CaughtFailure());
       }
     };
-    state->SetCall(Send(worker_info(to), function, EncodeValue(args), options, std::move(done)));
+    state->SetCall(Send(worker_info(to), function, EncodeValue(args), std::move(options), std::move(done)));
     return Future<R>(std::move(state));
   }
 
@@ -140,7 +140,7 @@ class GRADWIRE_API Worker {
   template <class R, class... A>
   RRef<R> remote(const std::string& to, const std::string& function, const std::tuple<A...>& args,
                  CallOptions options = {}) {
-    return RRef<R>(Remote(worker_info(to), function, EncodeValue(args), options));
+    return RRef<R>(Remote(worker_info(to), function, EncodeValue(args), std::move(options)));
   }
   // A reference to a value that lives here.
   template <class T>
@@ -155,14 +155,15 @@ class GRADWIRE_API Worker {
   template <class T>
   std::map<std::string, T> all_gather(const T& value, std::vector<std::string> workers = {}, CallOptions options = {}) {
     std::map<std::string, T> all;
-    for (auto& [name, part] : AllGather(EncodeValue(value), std::move(workers), options)) {
+    for (auto& [name, part] : AllGather(EncodeValue(value), std::move(workers), std::move(options))) {
       all.emplace(name, DecodeValue<T>(part));
     }
     return all;
   }
   // Returns when all of them have called it.
   void barrier(std::vector<std::string> workers = {}, CallOptions options = {}) {
-    AllGather(EncodeValue(true), std::move(workers), options);
+    options.shown_as = "barrier";
+    AllGather(EncodeValue(true), std::move(workers), std::move(options));
   }
 
   // Waits until every worker has arrived here and no work is left, then ends this one (M2). With `graceful` false, or

@@ -73,12 +73,13 @@ void BindWorker(py::module_& module) {
            py::arg("rpc_timeout"), py::arg("init_timeout"), py::arg("num_worker_threads"), py::arg("published") = "",
            py::arg("faults") = std::vector<FaultTuple>())
       .def("call_sync", &PythonWorker::CallSync, py::arg("to"), py::arg("func"), py::arg("args"), py::arg("kwargs"),
-           py::arg("timeout"), py::arg("called") = py::none())
+           py::arg("timeout"))
       .def("call_async", &PythonWorker::CallAsync, py::arg("future"), py::arg("to"), py::arg("func"), py::arg("args"),
-           py::arg("kwargs"), py::arg("timeout"), py::arg("called") = py::none())
+           py::arg("kwargs"), py::arg("timeout"))
       .def("remote", &PythonWorker::Remote, py::arg("to"), py::arg("func"), py::arg("args"), py::arg("kwargs"),
-           py::arg("timeout"), py::arg("called") = py::none())
-      .def("all_gather", &PythonWorker::AllGather, py::arg("value"), py::arg("names"), py::arg("timeout"))
+           py::arg("timeout"))
+      .def("all_gather", &PythonWorker::AllGather, py::arg("value"), py::arg("names"), py::arg("timeout"),
+           py::arg("shown_as") = "all_gather")
       .def("group_is_open", [](PythonWorker& self) { return self.worker().group_is_open(); })
       .def("info", [](PythonWorker& self) { return self.worker().info(); })
       .def("published",

@@ -36,7 +36,48 @@ py::object Find(PyObject* module_name, PyObject* qualified) {
   return at;
 }
 
+// As UTF-8; "?" for what UTF-8 cannot carry.
+std::string Text(PyObject* text) {
+  const char* bytes = PyUnicode_AsUTF8(text);
+  if (!bytes) PyErr_Clear();
+  return bytes ? bytes : "?";
+}
+
+// What a function of the package says of itself; empty for all others.
+std::string OwnWord(PyObject* function, PyObject* args) {
+  static PyObject* const key = PyUnicode_InternFromString("_shown_as");
+  PyObject* const attributes = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  PyObject* word = attributes ? PyDict_GetItemWithError(attributes, key) : nullptr;
+  if (word && PyLong_Check(word) && PyTuple_Check(args)) {
+    const Py_ssize_t index = PyLong_AsSsize_t(word);
+    word = index >= 0 && index < PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, index) : nullptr;
+  }
+  return word && PyUnicode_Check(word) ? Text(word) : std::string();
+}
+
 }  // namespace
+
+std::string ShownName(PyObject* function, PyObject* args) {
+  if (PyUnicode_Check(function)) return Text(function);
+  if (PyFunction_Check(function)) {
+    std::string word = OwnWord(function, args);
+    return word.empty() ? Text(reinterpret_cast<PyFunctionObject*>(function)->func_qualname) : word;
+  }
+  if (PyCFunction_Check(function)) {
+    // torch keeps its functions in a class that no program knows, as static ones: those have a self of their own.
+    const auto* parts = reinterpret_cast<PyCFunctionObject*>(function);
+    PyObject* const self = parts->m_self;
+    const std::string name = parts->m_ml->ml_name;
+    if (!self || PyModule_Check(self)) return name;
+    const std::string of = (PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self))->tp_name;
+    return of.rfind("_VariableFunctionsClass") != std::string::npos ? "torch." + name : of + "." + name;
+  }
+  for (const char* attribute : {"__qualname__", "qualified_name"}) {  // the second of script functions
+    const py::object name = Attribute(function, attribute);
+    if (name && PyUnicode_Check(name.ptr())) return Text(name.ptr());
+  }
+  return Py_TYPE(function)->tp_name;
+}
 
 std::optional<FunctionName> NameOf(PyObject* function) {
   py::object module;

@@ -2,6 +2,8 @@
 
 #include <torch/csrc/Exceptions.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "python_parts.h"
@@ -104,7 +106,10 @@ KeptException KeepError(const py::error_already_set& error, const std::string& w
 }
 
 Failure Placed(Failure failure, const std::string& where) {
-  if (failure.code != ErrorCode::kRemote && !where.empty()) failure.text += " (" + where + ")";
+  constexpr ErrorCode kNamed[] = {ErrorCode::kRemote, ErrorCode::kTimedOut, ErrorCode::kCancelled,
+                                  ErrorCode::kDisconnected};
+  const bool is_named = std::find(std::begin(kNamed), std::end(kNamed), failure.code) != std::end(kNamed);
+  if (!is_named && !where.empty()) failure.text += " (" + where + ")";
   return failure;
 }
 

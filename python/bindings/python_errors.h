@@ -37,7 +37,7 @@ std::optional<Failure> DescribeCaught(const std::exception_ptr& caught);
 KeptException KeepError(const py::error_already_set& error, const std::string& where);
 
 // The failure with `where` in its text ("in the call of ..."). What a function has raised keeps its own text, and says
-// where in its traceback.
+// where in its traceback; the call layer's texts name the call themselves.
 Failure Placed(Failure failure, const std::string& where);
 
 // The Python exception for a failure. With the lock.

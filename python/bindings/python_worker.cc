@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "call_encoder.h"
+#include "function_name.h"
 #include "future_completion.h"
 #include "local_value.h"
 #include "python_errors.h"
@@ -23,13 +24,8 @@ namespace {
 constexpr std::chrono::milliseconds kStopLimit{2000};
 
 // How errors name a call.
-std::string Named(const WorkerInfo& callee, py::handle function, py::handle called) {
-  const py::handle name_in = called.is_none() ? function : called;
-  const py::object name = PyUnicode_Check(name_in.ptr()) ? py::reinterpret_borrow<py::object>(name_in)
-                                                         : py::getattr(name_in, "__qualname__", py::none());
-  const char* text = PyUnicode_Check(name.ptr()) ? PyUnicode_AsUTF8(name.ptr()) : Py_TYPE(name_in.ptr())->tp_name;
-  if (!text) PyErr_Clear();
-  return "in the call of '" + std::string(text ? text : "?") + "' on worker '" + callee.name + "'";
+std::string Named(const WorkerInfo& callee, const std::string& shown_as) {
+  return "in the call of '" + shown_as + "' on worker '" + callee.name + "'";
 }
 
 // Runs `send`; what it refuses is refused with the name of the call.
@@ -125,15 +121,17 @@ WorkerInfo PythonWorker::Find(py::handle to) const {
 }
 
 py::object PythonWorker::CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs,
-                                  double timeout, py::handle called) {
+                                  double timeout) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
-  const CallOptions options = WithTimeout(timeout);
-  const std::string where = Named(callee, function, called);
+  CallOptions options = WithTimeout(timeout);
+  options.shown_as = ShownName(function.ptr(), args.ptr());
+  const std::string where = Named(callee, options.shown_as);
   EncodedCall call;
   Outcome outcome = Naming(where, [&] {
     call = EncodeCall(function, args, kwargs);
-    return WithoutLock([&] { return worker.SendAndWait(callee, call.function, std::move(call.args), options); });
+    return WithoutLock(
+        [&] { return worker.SendAndWait(callee, call.function, std::move(call.args), std::move(options)); });
   });
   if (!outcome.ok()) RaiseFailure(Placed(outcome.failure(), where));
   return Naming("while the result was read " + where, [&] {
@@ -142,28 +140,30 @@ py::object PythonWorker::CallSync(py::handle to, py::handle function, py::handle
 }
 
 PythonCall PythonWorker::CallAsync(py::handle future, py::handle to, py::handle function, py::handle args,
-                                   py::handle kwargs, double timeout, py::handle called) {
+                                   py::handle kwargs, double timeout) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
-  const CallOptions options = WithTimeout(timeout);
-  const std::string where = Named(callee, function, called);
+  CallOptions options = WithTimeout(timeout);
+  options.shown_as = ShownName(function.ptr(), args.ptr());
+  const std::string where = Named(callee, options.shown_as);
   return Naming(where, [&] {
     EncodedCall call = EncodeCall(function, args, kwargs);
     Completion done = CompletionOf(future, where, std::move(call.result));
     return PythonCall{WithoutLock(
-        [&] { return worker.Send(callee, call.function, std::move(call.args), options, std::move(done)); })};
+        [&] { return worker.Send(callee, call.function, std::move(call.args), std::move(options), std::move(done)); })};
   });
 }
 
-py::object PythonWorker::Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout,
-                                py::handle called) {
+py::object PythonWorker::Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs,
+                                double timeout) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
-  const CallOptions options = WithTimeout(timeout);
-  std::string where = Named(callee, function, called);
+  CallOptions options = WithTimeout(timeout);
+  options.shown_as = ShownName(function.ptr(), args.ptr());
+  std::string where = Named(callee, options.shown_as);
   auto handle = Naming(where, [&] {
     EncodedCall call = EncodeCall(function, args, kwargs);
-    return WithoutLock([&] { return worker.Remote(callee, call.function, std::move(call.args), options); });
+    return WithoutLock([&] { return worker.Remote(callee, call.function, std::move(call.args), std::move(options)); });
   });
   return MakeRRef(std::move(handle), std::move(where));
 }
@@ -174,13 +174,15 @@ std::shared_ptr<RRefHandle> PythonWorker::Own(py::object value, std::string type
   return WithoutLock([&] { return worker.Own(std::move(payload), std::move(type_name)); });
 }
 
-py::dict PythonWorker::AllGather(py::handle value, const std::optional<std::vector<std::string>>& names,
-                                 double timeout) {
+py::dict PythonWorker::AllGather(py::handle value, const std::optional<std::vector<std::string>>& names, double timeout,
+                                 std::string shown_as) {
   Worker& worker = this->worker();
   Payload payload = EncodePython(value);
-  const CallOptions options = WithTimeout(timeout);
-  const auto parts = WithoutLock(
-      [&] { return worker.AllGather(std::move(payload), names.value_or(std::vector<std::string>()), options); });
+  CallOptions options = WithTimeout(timeout);
+  options.shown_as = std::move(shown_as);
+  const auto parts = WithoutLock([&] {
+    return worker.AllGather(std::move(payload), names.value_or(std::vector<std::string>()), std::move(options));
+  });
   py::dict values;
   for (const auto& [name, part] : parts) values[py::str(name)] = DecodePython(part);
   return values;

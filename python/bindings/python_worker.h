@@ -38,18 +38,17 @@ class PythonWorker {
   ~PythonWorker();
   PythonWorker(const PythonWorker&) = delete;
 
-  // To a name, a rank or a WorkerInfo. Errors name the call by the function's name, or by `called` unless it is None.
-  py::object CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout,
-                      py::handle called);
+  // To a name, a rank or a WorkerInfo.
+  py::object CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout);
   // Completes `future`, a gradwire Future. Raises at once only what is wrong with the arguments.
   PythonCall CallAsync(py::handle future, py::handle to, py::handle function, py::handle args, py::handle kwargs,
-                       double timeout, py::handle called);
-  py::object Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout,
-                    py::handle called);
+                       double timeout);
+  py::object Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout);
   std::shared_ptr<RRefHandle> Own(py::object value, std::string type_name);
 
   // Name -> value of each worker; `names` None: all.
-  py::dict AllGather(py::handle value, const std::optional<std::vector<std::string>>& names, double timeout);
+  py::dict AllGather(py::handle value, const std::optional<std::vector<std::string>>& names, double timeout,
+                     std::string shown_as);
 
   // Until this is called, calls of Python functions from others wait here.
   void Serve();

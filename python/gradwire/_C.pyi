@@ -80,7 +80,6 @@ class Worker:
         args: tuple[Any, ...] | list[Any] | None,
         kwargs: dict[str, Any] | None,
         timeout: float,
-        called: str | None = None,
     ) -> Any: ...
     def call_async(
         self,
@@ -90,7 +89,6 @@ class Worker:
         args: tuple[Any, ...] | list[Any] | None,
         kwargs: dict[str, Any] | None,
         timeout: float,
-        called: str | None = None,
     ) -> Call: ...
     def remote(
         self,
@@ -99,9 +97,10 @@ class Worker:
         args: tuple[Any, ...] | list[Any] | None,
         kwargs: dict[str, Any] | None,
         timeout: float,
-        called: str | None = None,
     ) -> Any: ...
-    def all_gather(self, value: Any, names: list[str] | None, timeout: float) -> dict[str, Any]: ...
+    def all_gather(
+        self, value: Any, names: list[str] | None, timeout: float, shown_as: str = "all_gather"
+    ) -> dict[str, Any]: ...
     def group_is_open(self) -> bool: ...
     def info(self) -> WorkerInfo: ...
     def infos(self) -> list[WorkerInfo]: ...

@@ -1,9 +1,12 @@
 """Functions by name: how the callee finds what its caller means."""
 
 import importlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from gradwire.errors import Error
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def resolve(module: str, qualified: str) -> tuple[bool, Any]:
@@ -35,6 +38,16 @@ def refusal(function: Any) -> Exception:
     else:
         why = "that name leads to nothing, or to another object, on this worker"
     return Error(f"cannot send the function {name}: functions travel by module and name, and {why}")
+
+
+def shown_as(name: str | int) -> Callable[[F], F]:
+    """What errors call a function of this package that runs for a user's: a text, or the argument that holds it."""
+
+    def mark(function: F) -> F:
+        function._shown_as = name  # type: ignore[attr-defined]
+        return function
+
+    return mark
 
 
 class Later:

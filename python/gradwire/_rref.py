@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar, cast
 import torch
 
 from gradwire import _C, _default
-from gradwire._functions import call_method
+from gradwire._functions import call_method, shown_as
 from gradwire.errors import Error
 from gradwire.futures import Future
 
@@ -67,7 +67,7 @@ class RRef(_C.Reference, Generic[T]):
         if dist_autograd_ctx_id == -1:
             raise Error("User RRefs require 'dist_autograd_ctx_id' to be specified")
         sent = (self, dist_autograd_ctx_id, retain_graph)
-        _default.required().call_sync(self.owner(), _backward_on_owner, sent, None, _UNSET, "RRef.backward")
+        _default.required().call_sync(self.owner(), _backward_on_owner, sent, None, _UNSET)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise RuntimeError(
@@ -84,6 +84,7 @@ def set_made_class(cls: type[RRef[Any]]) -> None:
     _made_class = cls
 
 
+@shown_as("RRef.backward")
 def _backward_on_owner(rref: RRef[Any], context_id: int, retain_graph: bool) -> None:
     value = rref.local_value()
     if not isinstance(value, torch.Tensor):
@@ -94,6 +95,7 @@ def _backward_on_owner(rref: RRef[Any], context_id: int, retain_graph: bool) -> 
         _C.backward(_default.required(), context_id, [value], retain_graph)
 
 
+@shown_as(1)
 def _call_on_owner(rref: RRef[Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return call_method(rref.local_value(), name, args, kwargs)
 
@@ -133,9 +135,9 @@ class _Method:
         owner = self._rref.owner()
         sent = (self._rref, self._name, args, kwargs)
         if self._mode == "sync":
-            return worker.call_sync(owner, _call_on_owner, sent, None, self._timeout, self._name)
+            return worker.call_sync(owner, _call_on_owner, sent, None, self._timeout)
         if self._mode == "remote":
-            return worker.remote(owner, _call_on_owner, sent, None, self._timeout, self._name)
+            return worker.remote(owner, _call_on_owner, sent, None, self._timeout)
         future: Future[Any] = Future()
-        future._call = worker.call_async(future, owner, _call_on_owner, sent, None, self._timeout, self._name)
+        future._call = worker.call_async(future, owner, _call_on_owner, sent, None, self._timeout)
         return future

@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_map
 
 from gradwire import _device_maps, _pickling, rpc
 from gradwire._default import required
+from gradwire._functions import shown_as
 from gradwire.futures import Future
 
 __all__ = ["RemoteModule"]
@@ -161,6 +162,7 @@ def _receive(cls: type[RemoteModule], state: tuple[Any, ...]) -> RemoteModule:
     return made
 
 
+@shown_as("RemoteModule")
 def _create(
     module_cls: Callable[..., torch.nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any], device: str
 ) -> torch.nn.Module:
@@ -177,6 +179,7 @@ def _moved(value: Any, device: str) -> Any:
     return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
+@shown_as("RemoteModule.forward")
 def _run_forward(
     rref: rpc.RRef[torch.nn.Module], device: str, has_map: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -187,9 +190,11 @@ def _run_forward(
     return result if has_map else _moved(result, "cpu")
 
 
+@shown_as("RemoteModule.remote_parameters")
 def _parameters(rref: rpc.RRef[torch.nn.Module], recurse: bool) -> list[rpc.RRef[torch.nn.Parameter]]:
     return [rpc.RRef(parameter) for parameter in rref.local_value().parameters(recurse)]
 
 
+@shown_as("RemoteModule.train")
 def _train(rref: rpc.RRef[torch.nn.Module], mode: bool) -> None:
     rref.local_value().train(mode)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from gradwire import autograd, rpc
+from gradwire._functions import shown_as
 from gradwire.futures import Future, collect_all, wait_all
 
 __all__ = ["DistributedOptimizer"]
@@ -38,12 +39,14 @@ class _LocalOptimizer:
                     parameter.grad = gradient
 
 
+@shown_as("DistributedOptimizer")
 def _new_local_optimizer(
     optimizer_class: type[torch.optim.Optimizer], rrefs: list[rpc.RRef[torch.Tensor]], args: Any, kwargs: Any
 ) -> _LocalOptimizer:
     return _LocalOptimizer(optimizer_class, [rref.local_value() for rref in rrefs], args, kwargs)
 
 
+@shown_as("DistributedOptimizer.step")
 def _step(rref: rpc.RRef[_LocalOptimizer], context_id: int) -> None:
     rref.local_value().step(context_id)
 
@@ -93,5 +96,6 @@ class DistributedOptimizer:
         wait_all(steps)
 
 
+@shown_as("DistributedOptimizer")
 def _wait_for(rref: rpc.RRef[Any]) -> None:
     rref.local_value()

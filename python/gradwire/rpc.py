@@ -176,7 +176,7 @@ def all_gather(value: Any, workers: Iterable[str] | None = None, timeout: float 
 
 def barrier(workers: Iterable[str] | None = None, timeout: float = UNSET_RPC_TIMEOUT) -> None:
     """Waits until all of the workers, or of the group, have called this. Arguments as of `all_gather`."""
-    all_gather(None, workers, timeout)
+    _default.required().all_gather(None, None if workers is None else list(workers), timeout, "barrier")
 
 
 def get_rpc_timeout() -> float:

@@ -22,7 +22,7 @@ struct PendingCall {
   // constant once in the table
   CallId id = 0;
   Peer to;
-  std::string function;
+  std::string shown_as;  // of its function, for errors
   bool internal = false;
   bool waits = false;               // a thread waits for `answered`; else `done` is called
   bool short_completion = false;    // `done` may run under a role

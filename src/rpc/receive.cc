@@ -76,7 +76,7 @@ Outcome Rpc::Impl::Open(PendingCall& pending) {
     }
     wire::CheckArrived(pending.reply.value);
     const auto& all = options_.interceptors;
-    CheckRequired(all, pending.reply.extensions, "the reply to '" + pending.function + "'");
+    CheckRequired(all, pending.reply.extensions, "the reply to '" + pending.shown_as + "'");
     for (auto it = all.rbegin(); it != all.rend(); ++it) (*it)->OnReplyReceived(pending.reply, pending.state);
   } catch (const Error& error) {
     return error.failure();
@@ -108,10 +108,10 @@ void Rpc::Impl::Expire(CallId id, std::chrono::microseconds limit) {
   auto pending = pending_.Take(id);
   if (!pending) return;
   pending->timer = 0;
-  EndWithout(pending,
-             {.code = ErrorCode::kTimedOut,
-              .text = "RPC ran for more than set timeout (" + std::to_string(limit.count() / 1000) + " ms): worker '" +
-                      pending->to.name + "' has not answered the call of '" + pending->function + "'"});
+  EndWithout(pending, {.code = ErrorCode::kTimedOut,
+                       .text = "RPC ran for more than set timeout (" + std::to_string(limit.count() / 1000) +
+                               " ms) in the call of '" + pending->shown_as + "' on worker '" + pending->to.name +
+                               "', which has not answered"});
 }
 
 void Rpc::Impl::OnServed(ServedCallImpl& call) {
@@ -124,7 +124,7 @@ void Rpc::Impl::OnServed(ServedCallImpl& call) {
 void Rpc::Impl::OnEnded(const std::shared_ptr<Session>& session, const Failure& reason) {
   for (const auto& pending : pending_.TakeAllTo(session->peer().id)) {
     Failure failure = reason;
-    failure.text += "; the call of '" + pending->function + "' may have run";
+    failure.text += "; the call of '" + pending->shown_as + "' may have run";
     EndWithout(pending, std::move(failure));
   }
   if (options_.on_peer_ended) options_.on_peer_ended(session->peer(), reason);

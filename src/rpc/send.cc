@@ -55,14 +55,14 @@ void Rpc::Impl::Send(Call call, const std::shared_ptr<PendingCall>& pending) {
   const std::chrono::microseconds limit = TimeLimit(call.options, request);
   pending->id = request.call_id;
   pending->to = to;
-  pending->function = request.function;
+  pending->shown_as = call.options.shown_as.empty() ? request.function : std::move(call.options.shown_as);
   pending->internal = call.internal;
   pending->state = std::move(call.state);
 
   if (limit.count() < 0) {
     return EndWithout(pending, {.code = ErrorCode::kTimedOut,
-                                .text = "RPC ran for more than its deadline allows: the call of '" + request.function +
-                                        "' on worker '" + to.name + "' was not sent"});
+                                .text = "RPC ran for more than its deadline allows in the call of '" +
+                                        pending->shown_as + "' on worker '" + to.name + "': it was not sent"});
   }
   if (options_.faults) {
     if (auto failure = options_.faults->FailSend(request.function, call.keep_result)) {
@@ -177,7 +177,7 @@ bool Rpc::Impl::CancelCall(uint64_t id) {
     if (!session->Enqueue(wire::FrameKind::kCancel, wire::Encode(wire::Cancel{id}))) session->Flush();
   }
   EndWithout(pending, {.code = ErrorCode::kCancelled,
-                       .text = "the call of '" + pending->function + "' was cancelled by its caller; it may have run"});
+                       .text = "the call of '" + pending->shown_as + "' was cancelled by its caller; it may have run"});
   return true;
 }
 

@@ -250,12 +250,13 @@ rpc::Call UserHandle::FetchCall(CallOptions options) const {
   call.function = kFetchFunction;
   call.args = EncodeIds(rref_, fork_, shell_->self().id);
   call.is_control = true;
-  call.options = options;
+  call.options = std::move(options);
+  if (call.options.shown_as.empty()) call.options.shown_as = "to_here() of an RRef";
   return call;
 }
 
 void UserHandle::Fetch(CallOptions options, Completion done) {
-  rpc::Call call = FetchCall(options);
+  rpc::Call call = FetchCall(std::move(options));
   shell_->rpc()->Send(std::move(call), [self = shared_from_this(), done = std::move(done)](Outcome outcome) mutable {
     done(std::move(outcome));
   });
@@ -263,7 +264,7 @@ void UserHandle::Fetch(CallOptions options, Completion done) {
 
 Outcome UserHandle::FetchAndWait(CallOptions options) {
   const auto self = shared_from_this();  // the fork stays until the owner has answered
-  rpc::Call call = FetchCall(options);
+  rpc::Call call = FetchCall(std::move(options));
   return shell_->rpc()->SendAndWait(std::move(call));
 }
 

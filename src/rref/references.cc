@@ -108,7 +108,7 @@ std::shared_ptr<RRefHandle> References::Remote(const rpc::Peer& to, const std::s
   call.to = to.id;
   call.function = function;
   call.args = std::move(args);
-  call.options = options;
+  call.options = std::move(options);
   call.keep_result = true;
   call.short_completion = true;
   call.state[kSlot] = handle;

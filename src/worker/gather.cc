@@ -86,7 +86,7 @@ std::optional<Duration> Gather::Limit(milliseconds timeout) const {
   return limit;
 }
 
-CallHandle Gather::SendPart(const Key& key, const Payload& value, Answer answer) {
+CallHandle Gather::SendPart(const Key& key, const Payload& value, std::string shown_as, Answer answer) {
   rpc::Call call{.to = key.first.front().second, .function = kPartFunction};
   ValueWriter writer(call.args);
   writer.BeginTuple(3);
@@ -94,6 +94,7 @@ CallHandle Gather::SendPart(const Key& key, const Payload& value, Answer answer)
   PutGatherPart(writer, rpc_->self().name, value);
   call.is_control = true;
   call.options.timeout = milliseconds(0);  // whoever has waited long enough ends the gathering for all
+  call.options.shown_as = shown_as.empty() ? "all_gather" : std::move(shown_as);
   try {
     return rpc_->Send(std::move(call), std::move(answer));
   } catch (...) {
@@ -103,7 +104,7 @@ CallHandle Gather::SendPart(const Key& key, const Payload& value, Answer answer)
   }
 }
 
-GatherParts Gather::All(Payload value, std::vector<std::string> names, milliseconds timeout) {
+GatherParts Gather::All(Payload value, std::vector<std::string> names, milliseconds timeout, std::string shown_as) {
   if (value.local) value = value.local->Encode();
   const std::optional<Duration> limit = Limit(timeout);
   const Key key = NextKey(std::move(names));
@@ -117,7 +118,7 @@ GatherParts Gather::All(Payload value, std::vector<std::string> names, milliseco
   if (leads) {
     Add(key, rpc_->self().name, std::move(value), std::move(answer));
   } else {
-    call = SendPart(key, value, std::move(answer));
+    call = SendPart(key, value, std::move(shown_as), std::move(answer));
   }
   if (!wait->over.is_set() && !rpc_->executor()->Await(wait->over, limit)) {
     const int64_t ms = std::chrono::duration_cast<milliseconds>(*limit).count();

@@ -32,7 +32,8 @@ class Gather {
   // negative: that of calls; 0: none; the deadline of the call that this thread serves binds too. Throws
   // Error(kInvalid) when this worker is not among them, kUnknownWorker, kTimedOut that names who has not come,
   // kDisconnected that names who is gone.
-  GatherParts All(Payload value, std::vector<std::string> names, std::chrono::milliseconds timeout);
+  GatherParts All(Payload value, std::vector<std::string> names, std::chrono::milliseconds timeout,
+                  std::string shown_as = {});
 
   // Gatherings of this worker and others fail, and so do all later ones. May run under a role.
   void OnPeerEnded(const rpc::Peer& peer);
@@ -61,7 +62,7 @@ class Gather {
   void OnPart(const std::shared_ptr<IncomingCall>& call);
   Key NextKey(std::vector<std::string> names);
   std::optional<Duration> Limit(std::chrono::milliseconds timeout) const;
-  CallHandle SendPart(const Key& key, const Payload& value, Answer answer);
+  CallHandle SendPart(const Key& key, const Payload& value, std::string shown_as, Answer answer);
   void Add(const Key& key, const std::string& name, Payload part, Answer answer);
   std::optional<Failure> WhyNever(const Key& key) const;
   // `name` has waited for `ms`.

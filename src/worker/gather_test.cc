@@ -146,6 +146,9 @@ void LoseOneInTheMiddle(size_t mortal) {
     if (rank == mortal) continue;
     EXPECT_EQ(failures[rank].code, ErrorCode::kDisconnected) << failures[rank].text;
     EXPECT_NE(failures[rank].text.find("'" + Group::NameOf(mortal) + "'"), std::string::npos) << failures[rank].text;
+    EXPECT_EQ(failures[rank].text.find("group."), std::string::npos) << failures[rank].text;
+    const bool names_call = failures[rank].text.find("'barrier'") != std::string::npos;
+    EXPECT_TRUE(mortal != 0 || names_call) << failures[rank].text;
   }
   Group::OnEach([&](size_t rank) {
     if (rank == mortal) return;

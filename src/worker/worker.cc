@@ -324,7 +324,7 @@ Worker::Counts Worker::counts() const {
 }
 
 std::map<std::string, Payload> Worker::AllGather(Payload value, std::vector<std::string> workers, CallOptions options) {
-  return impl_->gather->All(std::move(value), std::move(workers), options.timeout);
+  return impl_->gather->All(std::move(value), std::move(workers), options.timeout, std::move(options.shown_as));
 }
 
 namespace {
@@ -333,23 +333,23 @@ rpc::Call MakeCall(const rpc::Peer& to, const std::string& function, Payload arg
   call.to = to.id;
   call.function = function;
   call.args = std::move(args);
-  call.options = options;
+  call.options = std::move(options);
   return call;
 }
 }  // namespace
 
 CallHandle Worker::Send(const WorkerInfo& to, const std::string& function, Payload args, CallOptions options,
                         Completion done) {
-  return impl_->rpc->Send(MakeCall(impl_->PeerOf(to), function, std::move(args), options), std::move(done));
+  return impl_->rpc->Send(MakeCall(impl_->PeerOf(to), function, std::move(args), std::move(options)), std::move(done));
 }
 
 Outcome Worker::SendAndWait(const WorkerInfo& to, const std::string& function, Payload args, CallOptions options) {
-  return impl_->rpc->SendAndWait(MakeCall(impl_->PeerOf(to), function, std::move(args), options));
+  return impl_->rpc->SendAndWait(MakeCall(impl_->PeerOf(to), function, std::move(args), std::move(options)));
 }
 
 std::shared_ptr<RRefHandle> Worker::Remote(const WorkerInfo& to, const std::string& function, Payload args,
                                            CallOptions options) {
-  return impl_->references->Remote(impl_->PeerOf(to), function, std::move(args), options);
+  return impl_->references->Remote(impl_->PeerOf(to), function, std::move(args), std::move(options));
 }
 
 std::shared_ptr<RRefHandle> Worker::Own(Payload value, std::string type_name) {

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gradwire import _default, rpc
+from gradwire._functions import shown_as
 from gradwire.compat.rpc import _gather
 from gradwire.compat.rpc._agent import TensorPipeAgent
 from gradwire.compat.rpc._rref import RRef
@@ -71,6 +72,7 @@ def rpc_async(
     return future
 
 
+@shown_as("a method of an RRef")
 def _rref_typeof_on_owner(rref: RRef[Any], blocking: bool = True) -> Any:
     return type(rref.local_value())
 
