@@ -1,9 +1,12 @@
 #include "operator_call.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
+#include <algorithm>
 #include <memory>
+#include <stdexcept>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -84,6 +87,34 @@ Builtin* FindBuiltin(PyObject* function) {
   return builtins->emplace(function, std::move(builtin)).first->second.get();
 }
 
+bool IsTensor(PyObject* value) { return THPVariable_Check(value); }
+
+// Among the arguments, or the items of those that are lists or tuples.
+bool HasTensor(const py::tuple& args, const py::dict& kwargs) {
+  const auto holds = [](const py::handle& value) {
+    if (IsTensor(value.ptr())) return true;
+    if (!PyList_Check(value.ptr()) && !PyTuple_Check(value.ptr())) return false;
+    const auto items = py::reinterpret_borrow<py::sequence>(value);
+    return std::any_of(items.begin(), items.end(), [](const py::handle& item) { return IsTensor(item.ptr()); });
+  };
+  return std::any_of(args.begin(), args.end(), holds) ||
+         std::any_of(kwargs.begin(), kwargs.end(), [&](const auto& item) { return holds(item.second); });
+}
+
+// The overload that takes the arguments. Nothing when there is none and they may be for Python alone, which takes the
+// size in torch.zeros(2, 3) and the list in torch.tensor([1.5]): what makes tensors from none.
+std::optional<std::pair<std::shared_ptr<jit::Operator>, jit::Stack>> Match(const Builtin& builtin,
+                                                                           const py::tuple& args,
+                                                                           const py::dict& kwargs) {
+  try {
+    return jit::getOpWithStack(builtin.all, py::reinterpret_borrow<py::args>(args),
+                               py::reinterpret_borrow<py::kwargs>(kwargs));
+  } catch (const std::runtime_error&) {
+    if (args.size() + kwargs.size() == 0 || HasTensor(args, kwargs)) throw;
+    return std::nullopt;
+  }
+}
+
 OperatorCall Encode(const Overload& overload, const jit::Stack& stack) {
   return {overload.function, EncodeOperatorArguments(stack), overload.result};
 }
@@ -114,7 +145,9 @@ std::optional<OperatorCall> EncodeOperator(PyObject* function, const py::tuple& 
       break;  // the same types, yet another overload (a number that is too large for this one)
     }
   }
-  auto [op, stack] = jit::getOpWithStack(builtin->all, py_args, py_kwargs);
+  const auto match = Match(*builtin, args, kwargs);
+  if (!match) return std::nullopt;
+  const auto& [op, stack] = *match;
   const c10::OperatorName& name = op->schema().operator_name();
   Overload overload{op, OperatorFunction(name.name, name.overload_name), ResultType(op->schema())};
   OperatorCall call = Encode(overload, stack);

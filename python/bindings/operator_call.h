@@ -24,8 +24,9 @@ struct OperatorCall {
 // What a call of this schema returns: the one value, or a tuple of several.
 c10::TypePtr ResultType(const c10::FunctionSchema& schema);
 
-// Nothing when `function` is no builtin operator of torch. Raises when no overload takes these arguments, and for what
-// cannot travel. With the lock.
+// Nothing when `function` is no builtin operator of torch, and when only Python takes these arguments: torch.zeros(2).
+// Throws when no overload takes them though there are tensors among them, or none at all, and for what cannot travel.
+// With the lock.
 std::optional<OperatorCall> EncodeOperator(PyObject* function, const py::tuple& args, const py::dict& kwargs);
 
 }  // namespace gradwire::python

@@ -232,6 +232,32 @@ def test_errors_of_operators(group):
     group(body)
 
 
+def _factories():
+    for function, args, kwargs in [
+        (torch.zeros, (2,), {}),
+        (torch.ones, (2, 3), {}),
+        (torch.ones, (2,), {"dtype": torch.int8}),
+        (torch.empty, (4, 1), {}),
+        (torch.tensor, ([1.5, 2.5],), {}),
+        (torch.tensor, ([[1], [2]],), {"dtype": torch.float64}),
+    ]:
+        there = rpc.rpc_sync("worker1", function, args, kwargs)
+        here = function(*args, **kwargs)
+        assert (there.shape, there.dtype) == (here.shape, here.dtype), function
+    assert rpc.remote("worker1", torch.zeros, args=(2,)).to_here().tolist() == [0, 0]
+    assert rpc.rpc_async("worker1", torch.rand, args=(2, 3)).wait().shape == (2, 3)
+    assert rpc.rpc_sync("worker1", torch.randn, args=(2, 3)).shape == (2, 3)
+    with pytest.raises(TypeError, match=r"zeros\(\)"):
+        rpc.rpc_sync("worker1", torch.zeros, args=("two",))
+    with pytest.raises(RuntimeError, match="failed to match any schema") as caught:
+        rpc.rpc_sync("worker1", torch.zeros)
+    assert "'torch.zeros'" in caught.value.__notes__[0]
+
+
+def test_makers_of_tensors_take_what_they_take_here(group):
+    group(_factories)
+
+
 def test_results_that_cannot_travel(group):
     def body():
         with pytest.raises(TypeError, match="cannot pickle"):
