@@ -16,6 +16,9 @@
 
 namespace gradwire {
 
+// The function that runs a callable of Python on its callee. Workers without Python refuse it.
+inline constexpr const char* kPythonFunction = "py.call";
+
 // The name of a registered function, with the types that its calls are checked against at compile time.
 template <class Signature>
 struct Function {

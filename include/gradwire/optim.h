@@ -22,6 +22,7 @@ using Options = std::map<std::string, double>;
 
 class GRADWIRE_API DistributedOptimizer {
  public:
+  // Optimizers do not cross languages: all owners are C++ workers.
   // `optimizer` is "SGD", "Adam", "AdamW", "Adagrad" or "RMSprop". Makes one on each owner of `parameters`; waits for
   // them all. Throws Error(kInvalid) for an unknown optimizer or option, and what went wrong on an owner. `worker` must
   // outlive it.

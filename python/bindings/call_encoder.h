@@ -6,16 +6,10 @@
 #include <string>
 
 #include "gil.h"
+#include "gradwire/function.h"
 #include "gradwire/payload.h"
 
 namespace gradwire::python {
-
-// The function that runs a Python callable on its callee. Its arguments are one of
-//   (function, args, kwargs)      plain values
-//   (function, pickle)            the pickle of (args, kwargs)
-//   pickle                        of (function, args, kwargs)
-// where a function is the tuple (module, qualified name).
-inline constexpr const char* kPythonFunction = "py.call";
 
 struct EncodedCall {
   std::string function;
@@ -23,6 +17,12 @@ struct EncodedCall {
   c10::TypePtr result = {};  // of operators and script functions: what their schema says
   bool is_script = false;
 };
+
+// The arguments of kPythonFunction are one of
+//   (function, args, kwargs)      plain values
+//   (function, pickle)            the pickle of (args, kwargs)
+//   pickle                        of (function, args, kwargs)
+// where a function is the tuple (module, qualified name).
 
 // `function` is a builtin operator, a script function, the name of a registered function, or any callable; `args` a
 // tuple, a list or None, `kwargs` a dict or None. Raises at once for what cannot be sent. With the lock.

@@ -38,7 +38,7 @@ auto Naming(const std::string& call, F send) {
   try {
     return send();
   } catch (const Error& error) {
-    throw Error(error.failure().worker.empty() ? Placed(error.failure(), call) : error.failure());
+    throw Error(Placed(error.failure(), call));
   } catch (const py::error_already_set& error) {
     rethrow(error);
     throw;

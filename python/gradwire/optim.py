@@ -56,7 +56,7 @@ class DistributedOptimizer:
 
     Args:
         optimizer_class: a class of `torch.optim`, or any with the same interface; found by name on all owners.
-        params_rref: references to the parameters.
+        params_rref: references to the parameters. Optimizers do not cross languages: all owners run Python.
         args, kwargs: for the class, after the parameters.
 
     Raises what the class raises on any owner.

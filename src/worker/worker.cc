@@ -67,6 +67,12 @@ WorkerOptions Checked(WorkerOptions options) {
   return options;
 }
 
+// Serves the calls of Python functions where nothing else does.
+void RefusePython(const std::shared_ptr<IncomingCall>&) {
+  throw Error(ErrorCode::kUnknownFunction,
+              "the worker runs no Python: what can be called there are registered functions, operators and scripts");
+}
+
 // The real parts: a loop, a pool, TCP to others and the in-process transport to oneself.
 struct RealParts : WorkerParts {
   explicit RealParts(const WorkerOptions& options) {
@@ -127,6 +133,7 @@ class Worker::Impl {
     autograd = std::make_unique<autograd::Autograd>(self, *internal);
     autograd->set_describe(options.describe_error);
     ops::RegisterOperators(*internal);
+    if (!options.functions->Find(kPythonFunction)) internal->AddHandler(kPythonFunction, RefusePython);
     optim::RegisterFunctions(*internal, [this](ContextId context) { return autograd->Gradients(context); });
     rpc::Rpc::Options rpc_options;
     rpc_options.self = self;

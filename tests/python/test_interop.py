@@ -8,7 +8,7 @@ import torch
 from conftest import options
 
 import gradwire
-from gradwire import autograd, rpc
+from gradwire import autograd, optim, rpc
 
 PEER = Path(gradwire.__path__[0]).parent.parent / "tests" / "interop_peer"
 
@@ -47,6 +47,25 @@ def test_python_calls_cpp(peer):
     assert rpc.rpc_sync("cpp", "count", args=({"a": [1, 2], "b": [4]},)) == {"a": 3, "b": 4}
     with pytest.raises(gradwire.Error, match=r"'cpp'.*nothing|nothing.*'cpp'"):
         rpc.rpc_sync("cpp", "nothing")
+
+
+class Meter:
+    def read(self):
+        return 5
+
+
+def test_calls_of_python_say_that_cpp_runs_none(peer):
+    value = rpc.rpc_sync("cpp", "keep", args=(torch.ones(2, requires_grad=True),))
+    for call, name in [
+        (lambda: rpc.rpc_sync("cpp", twice, args=(torch.ones(1),)), "twice"),
+        (lambda: rpc.rpc_async("cpp", Meter().read).wait(), "Meter.read"),
+        (lambda: rpc.rpc_sync("cpp", torch.zeros, args=(2,)), "torch.zeros"),
+        (lambda: value.rpc_sync().backwards(), "backwards"),
+        (lambda: optim.DistributedOptimizer(torch.optim.SGD, [value], lr=0.1), "DistributedOptimizer"),
+    ]:
+        with pytest.raises(gradwire.Error, match=rf"runs no Python.*'{name}'") as caught:
+            call()
+        assert (caught.value.code, caught.value.worker) == ("UnknownFunction", "cpp")
 
 
 def test_cpp_calls_python(peer):
