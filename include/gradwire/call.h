@@ -78,10 +78,16 @@ class GRADWIRE_API IncomingCall {
   virtual const std::string& function() const = 0;
   virtual Payload& args() = 0;
 
+  // Calls `tell` on a pool thread once the caller has cancelled the call or, unless the result stays here, is gone; at
+  // once, on this thread, when that has happened already. Never after the call was answered, which destroys it. One for
+  // each call. Any thread.
+  virtual void OnCancelled(UniqueFunction<void()> /*tell*/) {}
+
   // The result stays here, behind a remote reference: Reply() may pass a LocalObject, and nothing is encoded.
   virtual bool keeps_result() const = 0;
 
-  // The caller has cancelled it and awaits no result: what takes long may look from time to time. Any thread.
+  // The caller has cancelled it, or is gone, and awaits no result: what takes long may look from time to time. Any
+  // thread.
   virtual bool cancelled() const = 0;
 
   // The arguments are released first; a handler must not use them after it. Not under a role unless the function is

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "python_errors.h"
 #include "python_handler.h"
 #include "python_parts.h"
 
@@ -46,6 +47,21 @@ class Surroundings {
   void Enter() { entered_.push_back(call_->Enter()); }
   void Exit() { entered_.pop_back(); }
 
+  // Calls `tell` when nobody awaits the result any more.
+  void OnCancelled(py::object tell) {
+    auto shared = std::make_shared<SharedObject>(std::move(tell));
+    const py::gil_scoped_release unlocked;
+    call_->OnCancelled([shared = std::move(shared)] {
+      if (!InterpreterLives()) return;
+      const py::gil_scoped_acquire locked;
+      try {
+        py::reinterpret_borrow<py::object>(shared->get())();
+      } catch (const py::error_already_set& error) {
+        DescribeError(error, true);  // printed: nobody waits for it
+      }
+    });
+  }
+
  private:
   const std::shared_ptr<IncomingCall> call_;
   std::vector<std::shared_ptr<void>> entered_;
@@ -77,7 +93,7 @@ bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& re
 }
 
 void BindLaterAnswers(py::module_& module) {
-  py::class_<Surroundings>(module, "Surroundings").def("enter", &Surroundings::Enter).def("exit", &Surroundings::Exit);
+  py::class_<Surroundings>(module, "Surroundings").def("enter", &Surroundings::Enter).def("exit", &Surroundings::Exit).def("on_cancelled", &Surroundings::OnCancelled, py::arg("tell"));
 }
 
 }  // namespace gradwire::python

@@ -1,7 +1,6 @@
 """Coroutine functions as callees: one event loop per process, on a thread that starts with the first coroutine."""
 
 import asyncio
-import concurrent.futures
 import contextlib
 import contextvars
 import os
@@ -116,13 +115,14 @@ _default.on_end.append(_stop)
 
 
 def start(coroutine: Coroutine[Any, Any, Any], surroundings: Surroundings) -> Future[Any]:
-    """Runs a coroutine on the event loop; the future of its result."""
+    """Runs a coroutine on the event loop; the future of its result. A call that is cancelled cancels its task."""
     result: Future[Any] = Future()
+    loop = _the_loop()
 
-    def finish(done: concurrent.futures.Future[Any]) -> None:
+    def finish(done: asyncio.Task[Any]) -> None:
         try:
             value = done.result()
-        except concurrent.futures.CancelledError:
+        except asyncio.CancelledError:
             result.set_exception(Error("the coroutine was cancelled", "Cancelled"))
         except Exception as error:
             result.set_exception(error)
@@ -131,10 +131,17 @@ def start(coroutine: Coroutine[Any, Any, Any], surroundings: Surroundings) -> Fu
         else:
             result.set_result(value)
 
-    def schedule() -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, _the_loop()).add_done_callback(finish)
+    def run() -> None:
+        task = loop.create_task(coroutine)
+        task.add_done_callback(finish)
+
+        def cancel() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and its coroutines with it
+                loop.call_soon_threadsafe(task.cancel)
+
+        surroundings.on_cancelled(cancel)
 
     context = contextvars.Context()
     context.run(_surroundings.set, surroundings)
-    context.run(schedule)
+    loop.call_soon_threadsafe(run, context=context)
     return result

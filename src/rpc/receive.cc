@@ -127,6 +127,10 @@ void Rpc::Impl::OnEnded(const std::shared_ptr<Session>& session, const Failure& 
     failure.text += "; the call of '" + pending->shown_as + "' may have run";
     EndWithout(pending, std::move(failure));
   }
+  if (auto served = served_.AllOf(session->peer().id); !served.empty()) {
+    for (const auto& call : served) call->Abandon();
+    options_.executor->Post([served = std::move(served)] {});  // perhaps the last ones: not destroyed under a role
+  }
   if (options_.on_peer_ended) options_.on_peer_ended(session->peer(), reason);
 }
 

@@ -121,6 +121,33 @@ bool ServedCallImpl::RefuseIfLate() {
   return true;
 }
 
+void ServedCallImpl::Cancel() {
+  UniqueFunction<void()> tell;
+  {
+    std::lock_guard lock(mutex_);
+    cancelled_.store(true);
+    tell = std::exchange(tell_, nullptr);
+  }
+  if (tell) host_->Post(std::move(tell));
+}
+
+void ServedCallImpl::Abandon() {
+  if (begun_.load() && !keeps_result()) Cancel();
+}
+
+void ServedCallImpl::OnCancelled(UniqueFunction<void()> tell) {
+  if (session_->ended_because()) Abandon();
+  {
+    std::lock_guard lock(mutex_);
+    if (answered_.load()) return;
+    if (!cancelled()) {
+      tell_ = std::move(tell);
+      return;
+    }
+  }
+  tell();
+}
+
 void ServedCallImpl::Resume(UniqueFunction<void()> answer) {
   try {
     const std::shared_ptr<void> surroundings = Enter();
@@ -149,6 +176,11 @@ void ServedCallImpl::Answer(Outcome outcome) {
     throw Error(ErrorCode::kInvalid, "the call of '" + request_.function + "' was answered twice");
   }
   NoteBegun();
+  {
+    std::unique_lock lock(mutex_);
+    const auto unneeded = std::exchange(tell_, nullptr);
+    lock.unlock();  // it is destroyed without it
+  }
   try {
     Finish(std::move(outcome));
   } catch (...) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,13 +47,16 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   const std::shared_ptr<Functions::Entry>& entry() const { return entry_; }
   const wire::Request& request() const { return request_; }
   WorkerId caller_id() const { return session_->peer().id; }
-  void Cancel() { cancelled_.store(true); }
+  void Cancel();
+  // The caller is gone: cancels the call if it runs and its result does not stay here. One that waits for a thread runs.
+  void Abandon();
 
   const WorkerInfo& caller() const override { return caller_; }
   const std::string& function() const override { return request_.function; }
   Payload& args() override { return request_.args; }
   bool keeps_result() const override { return request_.keep_as.has_value(); }
   bool cancelled() const override { return cancelled_.load(); }
+  void OnCancelled(UniqueFunction<void()> tell) override;
   bool RefuseIfLate() override;
   void Reply(Payload value) override;
   void Fail(Failure failure) override;
@@ -78,6 +82,8 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   std::atomic<bool> answered_{false};
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> begun_{false};
+  std::mutex mutex_;
+  UniqueFunction<void()> tell_;  // of OnCancelled(); guarded by mutex_
   bool is_listed_ = false;  // guarded by the mutex of ServedCalls
   friend class ServedCalls;
 };

@@ -21,6 +21,16 @@ std::shared_ptr<ServedCallImpl> ServedCalls::Find(WorkerId caller, CallId id) co
   return it == calls_.end() ? nullptr : it->second.lock();
 }
 
+std::vector<std::shared_ptr<ServedCallImpl>> ServedCalls::AllOf(WorkerId caller) const {
+  std::vector<std::shared_ptr<ServedCallImpl>> found;
+  std::lock_guard lock(mutex_);
+  for (const auto& [key, weak] : calls_) {
+    if (key.caller != caller.packed()) continue;
+    if (auto call = weak.lock()) found.push_back(std::move(call));
+  }
+  return found;
+}
+
 size_t ServedCalls::size() const {
   std::lock_guard lock(mutex_);
   return calls_.size();

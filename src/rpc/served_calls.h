@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "rpc/served_call.h"
 
@@ -16,6 +17,7 @@ class ServedCalls {
   void Remove(ServedCallImpl& call);
   // nullptr when it is not there (any more)
   std::shared_ptr<ServedCallImpl> Find(WorkerId caller, CallId id) const;
+  std::vector<std::shared_ptr<ServedCallImpl>> AllOf(WorkerId caller) const;
   size_t size() const;
 
  private:

@@ -353,6 +353,48 @@ def test_coroutines_end_with_their_worker(alone):
     assert all(thread.name != "gradwire-asyncio" for thread in threading.enumerate())
 
 
+_started = threading.Event()
+_ended = []
+
+
+async def waits_to_be_cancelled():
+    _started.set()
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        await asyncio.sleep(0)
+        _ended.append("cancelled")
+        raise
+
+
+def has_started():
+    return _started.wait(20)
+
+
+
+
+def test_c1_a_cancelled_call_cancels_its_coroutine(alone):
+    _started.clear()
+    _ended.clear()
+    future = rpc.rpc_async("me", waits_to_be_cancelled)
+    assert has_started()
+    assert future.cancel()
+    with pytest.raises(Error) as caught:
+        future.wait()
+    assert caught.value.code == "Cancelled"
+    rpc.shutdown(timeout=20)  # which waits for what runs
+    assert _ended == ["cancelled"]
+
+
+def test_c1_a_lost_caller_ends_its_coroutines(group):
+    def body():
+        rpc.rpc_async("worker1", waits_to_be_cancelled)
+        assert rpc.rpc_sync("worker1", has_started)
+        rpc.shutdown(graceful=False)  # and worker1 ends, though nothing wakes its coroutine
+
+    group(body)
+
+
 @pytest.mark.parametrize("kind", ["exit", "interrupt", "stop"])
 def test_c1_a_coroutine_that_ends_the_loop_ends_alone(alone, kind):
     if kind == "stop":

@@ -64,6 +64,59 @@ TEST_P(Cancel, AHandlerThatRunsSeesItAndItsResultIsDiscarded) {
   ExpectCancelledAndNothingLeft();
 }
 
+TEST_P(Cancel, AHandlerThatRunsIsTold) {
+  const CallHandle call = Send("keep");
+  cluster.scheduler().RunReady();
+  int told = 0;
+  kept->OnCancelled([&] { ++told; });
+  cluster.scheduler().RunReady();
+  EXPECT_EQ(told, 0);
+  call.Cancel();
+  cluster.scheduler().RunReady();
+  EXPECT_EQ(told, 1);
+  kept->OnCancelled([&] { ++told; });
+  EXPECT_EQ(told, 2) << "at once: it has happened";
+  kept->Reply({});
+  kept.reset();
+  ExpectCancelledAndNothingLeft();
+}
+
+TEST_P(Cancel, AHandlerWhoseCallHasEndedIsToldNothing) {
+  const CallHandle call = Send("keep");
+  cluster.scheduler().RunReady();
+  auto held = std::make_shared<int>(0);
+  const std::weak_ptr<int> watched = held;
+  kept->OnCancelled([held = std::move(held)] { ++*held; });
+  kept->Reply(EncodeValue(int64_t{5}));
+  EXPECT_TRUE(watched.expired());
+  call.Cancel();
+  cluster.scheduler().RunReady();
+  kept->OnCancelled([] { FAIL(); });
+  EXPECT_TRUE(outcome->ok());
+}
+
+TEST_P(Cancel, TheLossOfTheCallerIsToldToWhatRunsForItAlone) {
+  bool told = false;
+  Send("keep");
+  cluster.scheduler().RunReady();
+  kept->OnCancelled([&] { told = true; });
+  std::shared_ptr<IncomingCall> made;
+  cluster[1].functions->AddHandler("make", [&](const std::shared_ptr<IncomingCall>& call) {
+    made = call;
+    call->OnCancelled([] { FAIL() << "others may hold the value"; });
+  });
+  const auto value = cluster.Remote(0, 1, "make", EncodeValue(std::tuple<>()));
+  cluster.scheduler().RunReady();
+  ASSERT_TRUE(made);
+  cluster.rpc(0).Stop("it is lost");
+  cluster.scheduler().RunReady();
+  EXPECT_TRUE(told);
+  EXPECT_TRUE(kept->cancelled());
+  EXPECT_FALSE(made->cancelled());
+  kept->Reply({});
+  made->Reply({});
+}
+
 TEST_P(Cancel, AFunctionThatDoesNotSeeItsCallMayAsk) {
   std::vector<bool> seen;
   CallHandle call;
