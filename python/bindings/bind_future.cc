@@ -168,6 +168,7 @@ void WaitAlone(const IValueFuture& future) {
 void Wait(py::handle future, const PythonWorker* worker) {
   const IValueFuture awaited = FutureOf(future);
   if (awaited->completed()) return;
+  CheckMayWait();
   const std::shared_ptr<Worker> alive = worker ? worker->shared() : nullptr;
   WithoutLock([&] {
     if (!alive) return WaitAlone(awaited);

@@ -12,6 +12,8 @@ struct ThreadState {
 };
 thread_local ThreadState this_thread;
 
+thread_local bool waits_are_forbidden = false;
+
 using std::chrono::steady_clock;
 std::atomic<int64_t> lock_waits{0}, lock_wait_ns{0};
 
@@ -51,6 +53,20 @@ SharedObject::~SharedObject() {
   }
   const py::gil_scoped_acquire locked;
   object_ = py::object();
+}
+
+void ForbidWaits() { waits_are_forbidden = true; }
+
+void CheckMayWait() {
+  if (!waits_are_forbidden) return;
+  throw Error(ErrorCode::kInvalid,
+              "a coroutine that others have called must not block: all coroutines of this worker would stand still, and "
+              "what it waits for may be one of them. Await rpc_async() or its future instead, or asyncio.to_thread()");
+}
+
+void LookForSignalsAndLoops() {
+  CheckMayWait();
+  LookForSignals();
 }
 
 void LookForSignals() {

@@ -51,12 +51,19 @@ class SharedObject {
 // Throws Error and leaves a Python exception set when a signal handler of Python has raised one (Ctrl-C).
 void LookForSignals();
 
+// This thread runs an event loop: it must not wait for other workers, as those would wait for its coroutines.
+void ForbidWaits();
+// Throws Error(kInvalid) on such a thread. For what is about to wait.
+void CheckMayWait();
+// For waits of which it is not known before whether they are any.
+void LookForSignalsAndLoops();
+
 // Runs `f` without the lock. Its waits inside the library can be ended by signals of Python.
 template <class F>
-auto WithoutLock(F f) {
+auto WithoutLock(F f, WaitHook::Hook look = LookForSignals) {
   try {
     const py::gil_scoped_release unlocked;
-    const WaitHook hook(LookForSignals);
+    const WaitHook hook(look);
     return f();
   } catch (const Error&) {
     if (PyErr_Occurred()) throw py::error_already_set();

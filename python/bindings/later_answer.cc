@@ -93,6 +93,7 @@ bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& re
 }
 
 void BindLaterAnswers(py::module_& module) {
+  module.def("forbid_waits", ForbidWaits);
   py::class_<Surroundings>(module, "Surroundings").def("enter", &Surroundings::Enter).def("exit", &Surroundings::Exit).def("on_cancelled", &Surroundings::OnCancelled, py::arg("tell"));
 }
 

@@ -122,6 +122,7 @@ WorkerInfo PythonWorker::Find(py::handle to) const {
 
 py::object PythonWorker::CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs,
                                   double timeout) {
+  CheckMayWait();
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
   CallOptions options = WithTimeout(timeout);
@@ -176,6 +177,7 @@ std::shared_ptr<RRefHandle> PythonWorker::Own(py::object value, std::string type
 
 py::dict PythonWorker::AllGather(py::handle value, const std::optional<std::vector<std::string>>& names, double timeout,
                                  std::string shown_as) {
+  CheckMayWait();
   Worker& worker = this->worker();
   Payload payload = EncodePython(value);
   CallOptions options = WithTimeout(timeout);

@@ -32,8 +32,10 @@ template <Fetching fetch>
 py::object FetchNow(const ReferenceObject& self, double timeout) {
   const auto handle = self.handle.get();
   const std::string made_by = self.made_by;
+  if (!handle->is_owner()) CheckMayWait();
   try {
-    Outcome outcome = WithoutLock([&] { return (handle.get()->*fetch)(WithTimeout(timeout)); });
+    Outcome outcome =
+        WithoutLock([&] { return (handle.get()->*fetch)(WithTimeout(timeout)); }, LookForSignalsAndLoops);
     return DecodePython(outcome.value());
   } catch (const Error& error) {
     RaiseFailure(Placed(error.failure(), made_by));

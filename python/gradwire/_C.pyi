@@ -48,6 +48,8 @@ class TransportOptions(RpcBackendOptions):
 
 def add_script_module(name: str, module: torch.jit.ScriptModule) -> None: ...
 
+def forbid_waits() -> None: ...
+
 class Surroundings:
     """What a call runs inside: its autograd context and its deadline. Entered and left on one thread."""
 

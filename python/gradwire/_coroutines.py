@@ -1,4 +1,7 @@
-"""Coroutine functions as callees: one event loop per process, on a thread that starts with the first coroutine."""
+"""Coroutine functions as callees: one event loop per process, on a thread that starts with the first coroutine.
+
+A coroutine awaits futures of `rpc_async`. What would block its thread until another worker has answered is refused.
+"""
 
 import asyncio
 import contextlib
@@ -9,7 +12,7 @@ from collections.abc import Coroutine, Generator
 from typing import Any
 
 from gradwire import _default
-from gradwire._C import Surroundings
+from gradwire._C import Surroundings, forbid_waits
 from gradwire.errors import Error
 from gradwire.futures import Future
 
@@ -67,6 +70,7 @@ class _Loop:
         self.thread.start()
 
     def _run(self) -> None:
+        forbid_waits()
         try:
             self._run_until_stopped()
             left = asyncio.all_tasks(self.loop)

@@ -395,6 +395,37 @@ def test_c1_a_lost_caller_ends_its_coroutines(group):
     group(body)
 
 
+async def blocks(how):
+    if how == "rpc_sync":
+        return rpc.rpc_sync("me", add, args=(1, 2))
+    if how == "wait":
+        return rpc.rpc_async("me", doubled, args=(1,)).wait()
+    if how == "all_gather":
+        return rpc.all_gather(1)
+    if how == "local_value":
+        return rpc.remote("me", never).local_value()
+    return rpc.remote("me", doubled, args=(1,)).rpc_sync().bit_length()
+
+
+@pytest.mark.parametrize("how", ["rpc_sync", "wait", "all_gather", "local_value", "proxy"])
+def test_a_coroutine_that_would_block_the_loop_is_told_so_at_once(alone, how):
+    with pytest.raises(RuntimeError, match=r"must not block.*[Aa]wait rpc_async"):
+        rpc.rpc_sync("me", blocks, args=(how,), timeout=20)
+    assert rpc.rpc_sync("me", doubled, args=(2,), timeout=20) == 4
+    rpc.shutdown(graceful=False)
+
+
+async def uses_what_is_there(rref):
+    future = futures.Future()
+    future.set_result(2)
+    here = await asyncio.to_thread(rpc.rpc_sync, "me", add, (1, 1))
+    return rref.local_value() + rref.to_here() + future.wait() + here
+
+
+def test_a_coroutine_may_use_what_is_there(alone):
+    assert rpc.rpc_sync("me", uses_what_is_there, args=(rpc.RRef(5),), timeout=20) == 14
+
+
 @pytest.mark.parametrize("kind", ["exit", "interrupt", "stop"])
 def test_c1_a_coroutine_that_ends_the_loop_ends_alone(alone, kind):
     if kind == "stop":
