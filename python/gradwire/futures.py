@@ -29,6 +29,7 @@ class Future(torch.futures.Future[T], Generic[T]):
     def cancel(self) -> bool:
         """Ends the call with an error whose code is Cancelled, unless it has ended; True when it did.
 
+        The future is done then, and its callbacks have run on this thread.
         The callee does not start the function if it has not yet. A coroutine is cancelled where it awaits; any other
         function that runs goes on, and its result is discarded. Futures that no call completes cannot be cancelled: False.
         """

@@ -85,12 +85,12 @@ Outcome Rpc::Impl::Open(PendingCall& pending) {
   return std::move(pending.reply.value);
 }
 
-void Rpc::Impl::Deliver(std::shared_ptr<PendingCall> pending) {
+void Rpc::Impl::Deliver(std::shared_ptr<PendingCall> pending, bool here) {
   if (pending->timer != 0) clock().Cancel(pending->timer);
   if (pending->admitted) pending->admitted->Set();
   if (pending->waits) {
     pending->answered.Set();
-  } else if (pending->short_completion) {
+  } else if (pending->short_completion || here) {
     pending->done(Open(*pending));
   } else {
     options_.executor->Post(
@@ -98,10 +98,10 @@ void Rpc::Impl::Deliver(std::shared_ptr<PendingCall> pending) {
   }
 }
 
-void Rpc::Impl::EndWithout(const std::shared_ptr<PendingCall>& pending, Failure failure) {
+void Rpc::Impl::EndWithout(const std::shared_ptr<PendingCall>& pending, Failure failure, bool here) {
   if (failure.worker.empty()) failure.worker = pending->to.name;
   pending->no_reply = std::move(failure);
-  Deliver(pending);
+  Deliver(pending, here);
 }
 
 void Rpc::Impl::Expire(CallId id, std::chrono::microseconds limit) {

@@ -92,11 +92,12 @@ class Rpc::Impl final : public SessionHost,
   std::optional<Failure> SendStep(Outgoing& call);
   // Fails the call unless it has ended otherwise.
   void Expire(CallId id, std::chrono::microseconds limit);
-  void EndWithout(const std::shared_ptr<PendingCall>& pending, Failure failure);
+  void EndWithout(const std::shared_ptr<PendingCall>& pending, Failure failure, bool here = false);
   // Whether a fault delays the call: it is dispatched later.
   bool Delay(const std::shared_ptr<ServedCallImpl>& call);
   void Dispatch(std::shared_ptr<ServedCallImpl> call);
-  void Deliver(std::shared_ptr<PendingCall> pending);
+  // `here`: the completion runs on this thread, which holds no lock.
+  void Deliver(std::shared_ptr<PendingCall> pending, bool here = false);
   Outcome Open(PendingCall& pending);
 
   PendingCalls pending_;

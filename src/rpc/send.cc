@@ -176,8 +176,9 @@ bool Rpc::Impl::CancelCall(uint64_t id) {
   if (const auto session = SessionWith(pending->to)) {
     if (!session->Enqueue(wire::FrameKind::kCancel, wire::Encode(wire::Cancel{id}))) session->Flush();
   }
-  EndWithout(pending, {.code = ErrorCode::kCancelled,
-                       .text = "the call of '" + pending->shown_as + "' was cancelled by its caller; it may have run"});
+  Failure failure{.code = ErrorCode::kCancelled,
+                  .text = "the call of '" + pending->shown_as + "' was cancelled by its caller; it may have run"};
+  EndWithout(pending, std::move(failure), /*here=*/true);
   return true;
 }
 

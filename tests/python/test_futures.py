@@ -202,7 +202,11 @@ def test_a_future_fails_when_its_worker_is_gone_locally(alone):
 def test_a_cancelled_call_ends_at_once_and_its_result_is_discarded(alone):
     _release.clear()
     running = rpc.rpc_async("me", wait_for_release)
+    called = []
+    running.add_done_callback(called.append)
     assert running.cancel()
+    assert running.done()
+    assert called == [running]
     with pytest.raises(Error) as raised:
         running.wait()
     assert raised.value.code == "Cancelled"

@@ -44,6 +44,7 @@ TEST_P(Cancel, ACallThatIsQueuedIsNotStarted) {
   cluster[1].functions->Add("start", [&](int64_t) { started = true; });
   const CallHandle call = Send("start");
   EXPECT_TRUE(call.Cancel());
+  EXPECT_TRUE(outcome) << "at once";
   EXPECT_FALSE(call.Cancel()) << "it has ended";
   ExpectCancelledAndNothingLeft();
   // The seed may let the handler start before the cancel has arrived.
