@@ -70,6 +70,16 @@ std::chrono::milliseconds ToMilliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(std::min(seconds * 1000, kLongest))));
 }
 
+CallOptions WithTimeout(py::handle seconds) {
+  const double number = PyFloat_AsDouble(seconds.ptr());
+  if (number == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();
+    throw py::type_error("timeout must be a number of seconds (0: none; without it the default), not " +
+                         std::string(py::repr(seconds)));
+  }
+  return {.timeout = ToMilliseconds(number)};
+}
+
 PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py::handle store, double rpc_timeout,
                            double init_timeout, size_t num_worker_threads, std::string published,
                            const std::vector<FaultTuple>& faults) {
@@ -121,7 +131,7 @@ WorkerInfo PythonWorker::Find(py::handle to) const {
 }
 
 py::object PythonWorker::CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs,
-                                  double timeout) {
+                                  py::handle timeout) {
   CheckMayWait();
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
@@ -141,7 +151,7 @@ py::object PythonWorker::CallSync(py::handle to, py::handle function, py::handle
 }
 
 PythonCall PythonWorker::CallAsync(py::handle future, py::handle to, py::handle function, py::handle args,
-                                   py::handle kwargs, double timeout) {
+                                   py::handle kwargs, py::handle timeout) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
   CallOptions options = WithTimeout(timeout);
@@ -156,7 +166,7 @@ PythonCall PythonWorker::CallAsync(py::handle future, py::handle to, py::handle 
 }
 
 py::object PythonWorker::Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs,
-                                double timeout) {
+                                py::handle timeout) {
   Worker& worker = this->worker();
   const WorkerInfo callee = Find(to);
   CallOptions options = WithTimeout(timeout);
@@ -175,8 +185,8 @@ std::shared_ptr<RRefHandle> PythonWorker::Own(py::object value, std::string type
   return WithoutLock([&] { return worker.Own(std::move(payload), std::move(type_name)); });
 }
 
-py::dict PythonWorker::AllGather(py::handle value, const std::optional<std::vector<std::string>>& names, double timeout,
-                                 std::string shown_as) {
+py::dict PythonWorker::AllGather(py::handle value, const std::optional<std::vector<std::string>>& names,
+                                 py::handle timeout, std::string shown_as) {
   CheckMayWait();
   Worker& worker = this->worker();
   Payload payload = EncodePython(value);

@@ -18,7 +18,8 @@ inline constexpr double kUnsetTimeout = -1.0;
 
 // Seconds as Python gives them: 0 is none, a negative number the default. Rounded up: a short time is not none.
 std::chrono::milliseconds ToMilliseconds(double seconds);
-inline CallOptions WithTimeout(double seconds) { return {.timeout = ToMilliseconds(seconds)}; }
+// The same of what a program has written; raises TypeError for what is no number. With the lock.
+CallOptions WithTimeout(py::handle seconds);
 
 // A Fault as Python writes it: function, remote, failures, delay in seconds.
 using FaultTuple = std::tuple<std::string, std::optional<bool>, int, double>;
@@ -39,15 +40,15 @@ class PythonWorker {
   PythonWorker(const PythonWorker&) = delete;
 
   // To a name, a rank or a WorkerInfo.
-  py::object CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout);
+  py::object CallSync(py::handle to, py::handle function, py::handle args, py::handle kwargs, py::handle timeout);
   // Completes `future`, a gradwire Future. Raises at once only what is wrong with the arguments.
   PythonCall CallAsync(py::handle future, py::handle to, py::handle function, py::handle args, py::handle kwargs,
-                       double timeout);
-  py::object Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, double timeout);
+                       py::handle timeout);
+  py::object Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, py::handle timeout);
   std::shared_ptr<RRefHandle> Own(py::object value, std::string type_name);
 
   // Name -> value of each worker; `names` None: all.
-  py::dict AllGather(py::handle value, const std::optional<std::vector<std::string>>& names, double timeout,
+  py::dict AllGather(py::handle value, const std::optional<std::vector<std::string>>& names, py::handle timeout,
                      std::string shown_as);
 
   // Until this is called, calls of Python functions from others wait here.

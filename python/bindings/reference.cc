@@ -29,13 +29,13 @@ struct HandleBox {
 using Fetching = Outcome (RRefHandle::*)(CallOptions);
 
 template <Fetching fetch>
-py::object FetchNow(const ReferenceObject& self, double timeout) {
+py::object FetchNow(const ReferenceObject& self, py::handle timeout) {
   const auto handle = self.handle.get();
   const std::string made_by = self.made_by;
   if (!handle->is_owner()) CheckMayWait();
+  const CallOptions options = WithTimeout(timeout);
   try {
-    Outcome outcome =
-        WithoutLock([&] { return (handle.get()->*fetch)(WithTimeout(timeout)); }, LookForSignalsAndLoops);
+    Outcome outcome = WithoutLock([&] { return (handle.get()->*fetch)(options); }, LookForSignalsAndLoops);
     return DecodePython(outcome.value());
   } catch (const Error& error) {
     RaiseFailure(Placed(error.failure(), made_by));

@@ -237,7 +237,7 @@ def rpc_sync(
             C++ function.
         args: positional arguments. Tensors keep layout and strides; they must not change until the call is over.
         kwargs: keyword arguments.
-        timeout: seconds; 0 is none. The default is that of `init_rpc`.
+        timeout: seconds; 0 is none. The default, and any negative number, is that of `init_rpc`.
 
     Raises:
         Error: the worker is unknown, gone or silent, or the arguments cannot travel.

@@ -41,6 +41,22 @@ def test_what_cannot_be_sent(group, call):
     group(body)
 
 
+@pytest.mark.parametrize("timeout", [None, "5", [1]])
+def test_a_timeout_that_is_no_number(alone, timeout):
+    value = rpc.RRef(1)
+    for call in (
+        lambda: rpc.rpc_sync("me", add, args=(1,), timeout=timeout),
+        lambda: rpc.rpc_async("me", add, args=(1,), timeout=timeout),
+        lambda: rpc.remote("me", add, args=(1,), timeout=timeout),
+        lambda: rpc.all_gather(1, timeout=timeout),
+        lambda: value.to_here(timeout=timeout),
+        lambda: value.rpc_sync(timeout=timeout).bit_length(),
+    ):
+        with pytest.raises(TypeError, match=r"timeout must be a number of seconds .*not ") as caught:
+            call()
+        assert str(caught.value).endswith(f"not {timeout!r}")
+
+
 # Without an accelerator: libtorch's lazy device is none that others share memory with, as little as a GPU.
 def test_a_tensor_of_an_accelerator(scripts, tmp_path):
     code, _, err = scripts.run(
