@@ -89,8 +89,8 @@ EncodedCall EncodeCall(py::handle function, py::handle args, py::handle kwargs) 
   }
   if (auto call = EncodeScript(function, positional, named)) return std::move(*call);
   if (!PyCallable_Check(function.ptr())) {
-    throw py::type_error("cannot call " + std::string(py::repr(function)) +
-                         " on another worker: it is neither callable nor the name of a registered function");
+    throw py::type_error(std::string(py::repr(function)) +
+                         " is not callable: what is called is a function, or the name of a registered one");
   }
   return EncodePythonCall(function, positional, named);
 }

@@ -57,6 +57,12 @@ def test_a_timeout_that_is_no_number(alone, timeout):
         assert str(caught.value).endswith(f"not {timeout!r}")
 
 
+def test_what_is_no_function(alone):
+    with pytest.raises(TypeError, match="^5 is not callable") as caught:
+        rpc.rpc_sync("me", 5)
+    assert "'int'" not in told(caught.value)
+
+
 # Without an accelerator: libtorch's lazy device is none that others share memory with, as little as a GPU.
 def test_a_tensor_of_an_accelerator(scripts, tmp_path):
     code, _, err = scripts.run(

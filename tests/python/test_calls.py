@@ -283,7 +283,7 @@ def test_a_bad_call_fails_where_it_is_made(group):
                 call("worker1", lambda: 1)
             with pytest.raises(Error, match=r"cannot send the function .*<locals>.inner"):
                 call("worker1", make_inner())
-            with pytest.raises(TypeError, match="neither callable nor the name"):
+            with pytest.raises(TypeError, match="is not callable"):
                 call("worker1", 5)
             with pytest.raises(TypeError, match="args must be a tuple"):
                 call("worker1", add, args=5)

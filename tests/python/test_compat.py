@@ -90,6 +90,14 @@ def test_arguments_exit_codes_and_help(tmp_path):
     assert run_program(["-m", "gradwire"], tmp_path).returncode == 2
 
 
+def test_a_program_that_is_not_there(tmp_path):
+    for arguments, code in ((["nothere.py"], 2), (["-m", "nothere"], 1), (["-m", "no.where"], 1)):
+        ended = run_program(["-m", "gradwire", *arguments], tmp_path)
+        assert ended.returncode == code
+        assert ended.stderr.count("\n") == 1
+        assert repr(arguments[-1]) in ended.stderr
+
+
 def test_importing_gradwire_leaves_torch_alone(tmp_path):
     code = "import gradwire, torch.distributed.rpc as rpc; print(rpc.__name__, rpc.RRef.__module__)"
     ended = run_program(["-c", code], tmp_path)
