@@ -84,6 +84,9 @@ class RemoteModule(torch.nn.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(on={self.on!r}, device={self.device!r})"
+
     def remote_parameters(self, recurse: bool = True) -> list[rpc.RRef[torch.nn.Parameter]]:
         """References to the module's parameters, for a DistributedOptimizer."""
         parameters = rpc.rpc_sync(self.module_rref.owner(), _parameters, args=(self.module_rref, recurse))

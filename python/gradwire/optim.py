@@ -71,6 +71,11 @@ class DistributedOptimizer:
     ) -> None:
         by_owner: dict[rpc.WorkerInfo, list[rpc.RRef[torch.Tensor]]] = {}
         for rref in params_rref:
+            if not isinstance(rref, rpc.RRef):
+                raise TypeError(
+                    f"DistributedOptimizer takes RRefs to parameters, all with the same options, not a "
+                    f"{type(rref).__name__}; RRef(parameter) refers to one that lives here"
+                )
             by_owner.setdefault(rref.owner(), []).append(rref)
         if not by_owner:
             raise ValueError("there are no parameters to optimize")

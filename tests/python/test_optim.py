@@ -232,3 +232,10 @@ def test_a_step_that_fails_on_one_owner_waits_for_the_others(group):
         assert raised == [True]
 
     group(body)
+
+
+def test_parameters_that_are_no_references(alone):
+    parameter = torch.nn.Parameter(torch.ones(2))
+    for given, kind in (([parameter], "Parameter"), ([{"params": [rpc.RRef(parameter)], "lr": 0.2}], "dict")):
+        with pytest.raises(TypeError, match=rf"takes RRefs to parameters.* not a {kind}"):
+            DistributedOptimizer(torch.optim.SGD, given, lr=0.1)
