@@ -128,7 +128,7 @@ void AddDoneCallback(py::object future, py::function function) {
     try {
       callback->Call();
     } catch (const py::error_already_set& raised) {
-      DescribeError(raised, true);  // printed: nobody waits for it
+      DescribeError(raised, "gradwire: a callback of a future has raised, and nobody waits for it:");
     }
   };
   const py::gil_scoped_release unlocked;

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/python/pybind_utils.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,18 +22,19 @@ PyObject* Attributes(PyObject* function) {
   return PyFunction_Check(function) ? reinterpret_cast<PyFunctionObject*>(function)->func_dict : nullptr;
 }
 
-void AnswerWhenDone(const std::shared_ptr<IncomingCall>& call, const py::object& future) {
+void AnswerWhenDone(const std::shared_ptr<IncomingCall>& call, const py::object& future, const std::string& shown_as) {
   const auto wrapper = py::cast<std::shared_ptr<Wrapper>>(future);
   // Not owned by its own callback. Who completes it holds it; without a holder it has nothing of its own any more.
-  auto answer = [call, weak = std::weak_ptr<Wrapper>(wrapper)](c10::ivalue::Future& done) {
+  auto answer = [call, shown_as, weak = std::weak_ptr<Wrapper>(wrapper)](c10::ivalue::Future& done) {
     auto complete = weak.lock();
     if (!complete) {
       complete =
           std::make_shared<Wrapper>(c10::intrusive_ptr<c10::ivalue::Future>::unsafe_reclaim_from_nonowning(&done));
     }
     // Whoever completes a future may hold locks of the program.
-    call->Post(
-        [call, complete = std::move(complete)] { AnswerWith(call, [&] { return Parts().future_value(complete); }); });
+    call->Post([call, shown_as, complete = std::move(complete)] {
+      AnswerWith(call, [&] { return Parts().future_value(complete); }, shown_as);
+    });
   };
   const auto inner = wrapper->fut;
   const py::gil_scoped_release unlocked;
@@ -57,7 +59,7 @@ class Surroundings {
       try {
         py::reinterpret_borrow<py::object>(shared->get())();
       } catch (const py::error_already_set& error) {
-        DescribeError(error, true);  // printed: nobody waits for it
+        DescribeError(error, "gradwire: the cancel of a coroutine has raised:");
       }
     });
   }
@@ -75,9 +77,10 @@ PyObject* AsynchronousFunction(PyObject* function) {
   return attributes ? PyDict_GetItemWithError(attributes, mark) : nullptr;
 }
 
-bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& result, bool asynchronous) {
+bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& result, bool asynchronous,
+                 const std::string& shown_as) {
   if (PyCoro_CheckExact(result.ptr())) {
-    AnswerWhenDone(call, Parts().start_coroutine(result, std::make_unique<Surroundings>(call)));
+    AnswerWhenDone(call, Parts().start_coroutine(result, std::make_unique<Surroundings>(call)), shown_as);
     return true;
   }
   if (!asynchronous && Py_TYPE(result.ptr()) != reinterpret_cast<PyTypeObject*>(Parts().later.ptr())) return false;
@@ -88,7 +91,7 @@ bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& re
                  Py_TYPE(future.ptr())->tp_name);
     throw py::error_already_set();
   }
-  AnswerWhenDone(call, future);
+  AnswerWhenDone(call, future, shown_as);
   return true;
 }
 

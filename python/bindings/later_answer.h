@@ -14,7 +14,8 @@ PyObject* AsynchronousFunction(PyObject* function);
 
 // Takes over the answer to `call` when `result`, what its function has returned, is not its value yet: the future of a
 // function that marked (an exception of Python for anything else), or a coroutine, which runs on the event
-// loop. Otherwise false. With the lock.
-bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& result, bool asynchronous);
+// loop. Otherwise false. `shown_as`: the function, for what is printed of its errors. With the lock.
+bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& result, bool asynchronous,
+                 const std::string& shown_as);
 
 }  // namespace gradwire::python

@@ -65,9 +65,9 @@ py::object KeptException::Fresh() const {
   }
 }
 
-Failure DescribeError(const py::error_already_set& error, bool print) {
+Failure DescribeError(const py::error_already_set& error, const std::string& heading) {
   try {
-    const py::tuple parts = Parts().describe(WithFrames(error), print);
+    const py::tuple parts = Parts().describe(WithFrames(error), Text(heading));
     return {.code = ErrorCode::kRemote,
             .text = py::cast<std::string>(parts[0]),
             .type_name = py::cast<std::string>(parts[1]),
@@ -86,12 +86,12 @@ std::optional<Failure> DescribeCaught(const std::exception_ptr& caught) {
   } catch (python_error& error) {
     error.persist();  // hooks leave it set in the thread
     error.restore();
-    return DescribeError(py::error_already_set(), false);
+    return DescribeError(py::error_already_set());
   } catch (const py::error_already_set& error) {
-    return DescribeError(error, false);
+    return DescribeError(error);
   } catch (const KeptException& kept) {
     Raise(kept.get());
-    return DescribeError(py::error_already_set(), false);
+    return DescribeError(py::error_already_set());
   } catch (...) {
     return std::nullopt;
   }

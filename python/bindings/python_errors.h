@@ -25,9 +25,9 @@ class KeptException : public std::exception {
   std::shared_ptr<SharedObject> exception_;
 };
 
-// What a user's function has raised: type, text, traceback and pickle. `print`: the traceback goes to sys.stderr too.
-// With the lock. Never throws: somebody waits for what has failed.
-Failure DescribeError(const py::error_already_set& error, bool print);
+// What a user's function has raised: type, text, traceback and pickle. With a `heading` the traceback goes to
+// sys.stderr too, below it. With the lock. Never throws: somebody waits for what has failed.
+Failure DescribeError(const py::error_already_set& error, const std::string& heading = {});
 
 // The same for an exception of Python that passed through libtorch or C++; nothing for others. Takes the lock.
 std::optional<Failure> DescribeCaught(const std::exception_ptr& caught);

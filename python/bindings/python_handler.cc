@@ -4,10 +4,12 @@
 
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "call_encoder.h"
+#include "function_name.h"
 #include "later_answer.h"
 #include "local_value.h"
 #include "python_errors.h"
@@ -31,12 +33,13 @@ struct Returned {
 
 // The interpreter may end while a function runs. Python then ends the thread where it next asks for the lock, by
 // unwinding these frames without it: nothing here may own a Python object, or give the lock back, by a destructor.
-Returned CallFunction(IncomingCall& incoming) {
+Returned CallFunction(IncomingCall& incoming, std::string& shown_as) {
   const bool by_own_name = incoming.function() == kPythonFunction;
   DecodedCall call = by_own_name ? DecodeCall(incoming.args()) : DecodeRegisteredCall(incoming);
   PyObject* const function = call.function.release().ptr();
   PyObject* const positional = call.args.release().ptr();
   PyObject* const named = call.kwargs.release().ptr();
+  shown_as = ShownName(function, positional);
   const bool asynchronous = AsynchronousFunction(function) != nullptr;
   PyObject* const result = PyObject_Call(function, positional, named);
   Py_DECREF(function);
@@ -51,9 +54,16 @@ Payload EncodeResult(IncomingCall& call, py::object result) {
   return call.function() == kPythonFunction ? EncodePython(result) : EncodeRegisteredResult(call, result);
 }
 
+// What stands above the traceback of a call's function; nothing when nobody is to see it.
+std::string Heading(const IncomingCall& call, const std::string& shown_as) {
+  if (call.cancelled()) return {};
+  const std::string what = shown_as.empty() ? "a call that cannot be read" : "'" + shown_as + "'";
+  return "gradwire: " + what + ", called by worker '" + call.caller().name + "', has raised:";
+}
+
 // Runs `make` under the lock. Nothing of Python's is left when it returns but what the answer holds.
 template <class F>
-Answer UnderLock(F make) {
+Answer UnderLock(const IncomingCall& call, const std::string& shown_as, F make) {
   if (!InterpreterLives()) throw Error(ErrorCode::kDisconnected, "the process is about to end");
   Answer answer;
   const PyGILState_STATE lock = PyGILState_Ensure();
@@ -61,7 +71,7 @@ Answer UnderLock(F make) {
     try {
       answer.value = make();
     } catch (const py::error_already_set& error) {
-      answer.failure = DescribeError(error, true);
+      answer.failure = DescribeError(error, Heading(call, shown_as));
     }
   } catch (const std::exception&) {
     PyGILState_Release(lock);
@@ -104,9 +114,10 @@ Gate& TheGate() {
 
 // On a pool thread, without the lock.
 void Run(const std::shared_ptr<IncomingCall>& call) {
-  Send(*call, UnderLock([&]() -> std::optional<Payload> {
-    Returned returned = CallFunction(*call);
-    if (AnswerLater(call, returned.value, returned.asynchronous)) return std::nullopt;
+  std::string shown_as;
+  Send(*call, UnderLock(*call, shown_as, [&]() -> std::optional<Payload> {
+    Returned returned = CallFunction(*call, shown_as);
+    if (AnswerLater(call, returned.value, returned.asynchronous, shown_as)) return std::nullopt;
     return EncodeResult(*call, std::move(returned.value));
   }));
 }
@@ -117,8 +128,9 @@ void HandlePythonCall(const std::shared_ptr<IncomingCall>& call) {
   if (!TheGate().Keep(call)) Run(call);
 }
 
-void AnswerWith(const std::shared_ptr<IncomingCall>& call, const std::function<py::object()>& value) {
-  Send(*call, UnderLock([&] { return EncodeResult(*call, value()); }));
+void AnswerWith(const std::shared_ptr<IncomingCall>& call, const std::function<py::object()>& value,
+                const std::string& shown_as) {
+  Send(*call, UnderLock(*call, shown_as, [&] { return EncodeResult(*call, value()); }));
 }
 
 void HoldCalls() {
@@ -147,7 +159,7 @@ Payload LocalValue::Encode() const {
   try {
     return EncodePython(get());
   } catch (const py::error_already_set& error) {
-    throw Error(DescribeError(error, false));
+    throw Error(DescribeError(error));
   }
 }
 

@@ -12,8 +12,10 @@
 namespace gradwire::python {
 
 // Answers a call with the object that `value` returns, or with the exception of Python that it throws; when the result
-// stays here, with the very object. Takes the lock for `value`; to be called without it.
-void AnswerWith(const std::shared_ptr<IncomingCall>& call, const std::function<py::object()>& value);
+// stays here, with the very object. `shown_as`: the function, for what is printed of its errors. Takes the lock for
+// `value`; to be called without it.
+void AnswerWith(const std::shared_ptr<IncomingCall>& call, const std::function<py::object()>& value,
+                const std::string& shown_as);
 
 // What the workers of this process serve: the Python handler and what load_functions() has added. With the lock.
 const std::shared_ptr<Functions>& ServedFunctions();

@@ -8,7 +8,7 @@ namespace gradwire::python {
 struct PythonParts {
   py::object dumps;     // _pickling.dumps(value, tensors before, references before) -> (bytes, tensors, references)
   py::object loads;     // _pickling.loads(bytes, tensors, references) -> value
-  py::object describe;  // errors.describe(exception, print) -> (text, type name, traceback, pickled)
+  py::object describe;  // errors.describe(exception, heading) -> (text, type name, traceback, pickled)
   py::object rebuild;   // errors.rebuild(code, text, worker, type name, traceback, pickled) -> exception
   py::object rebuild_of_pass;  // the same for a failed backward pass
   py::object both;             // errors.both(exception, where) -> a RuntimeError that is of the exception's type too

@@ -112,16 +112,16 @@ def _pickled(exception: BaseException) -> bytes:
     return data if type(copy) is type(exception) and len(data) <= _MOST_PICKLED_BYTES else b""
 
 
-def describe(exception: BaseException, report: bool) -> tuple[str, str, str, bytes]:
-    """(text, type name, traceback, pickle) of an exception; `report` prints it to sys.stderr as well."""
+def describe(exception: BaseException, heading: str) -> tuple[str, str, str, bytes]:
+    """(text, type name, traceback, pickle) of an exception; with a heading it is printed to sys.stderr as well."""
     # Two frames at most are the library's own; a user's traceback begins at the user's function.
     trace = _trace_of(exception)
     _without_frames(exception)
     if getattr(type(exception), "_is_double", False):
         exception = _CAUSE.__get__(exception) or exception  # its type is known to others
-    if report:
+    if heading:
         with contextlib.suppress(Exception):
-            print(trace, end="", file=sys.stderr, flush=True)
+            print(f"{heading}\n{trace}", end="", file=sys.stderr, flush=True)
     return _text_of(exception), _type_name(type(exception)), trace, _pickled(exception)
 
 

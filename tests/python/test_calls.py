@@ -203,7 +203,9 @@ def test_errors_of_functions(group):
             rpc.rpc_sync("worker1", fail_with_exit)
         with pytest.raises(ZeroDivisionError):
             rpc.rpc_sync("worker0", divmod, args=(1, 0))
-        assert "seen by the callee" in rpc.rpc_sync("worker1", captured_failure_of_worker1)
+        printed = rpc.rpc_sync("worker1", captured_failure_of_worker1)
+        assert printed.startswith("gradwire: 'fail', called by worker 'worker1', has raised:\nTraceback ")
+        assert printed.count("ValueError: seen by the callee") == 1
 
     group(body)
 
