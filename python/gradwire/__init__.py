@@ -27,7 +27,7 @@ __all__ = [
 def install() -> None:
     """Puts gradwire where torch keeps its RPC, distributed autograd, DistributedOptimizer and RemoteModule.
 
-    Call it before the program imports those; `python -m gradwire script.py` does.
+    Call it before the program imports those, or it warns; `python -m gradwire script.py` does.
     """
     from gradwire.compat import install as install_now
 

@@ -371,8 +371,6 @@ def has_started():
     return _started.wait(20)
 
 
-
-
 def test_c1_a_cancelled_call_cancels_its_coroutine(alone):
     _started.clear()
     _ended.clear()

@@ -74,6 +74,24 @@ def test_a_program_that_installs_by_itself(tmp_path):
     assert "calls by gradwire.rpc" in ended.stdout
 
 
+def test_names_that_were_imported_too_early_are_named(tmp_path):
+    for imports, late in [
+        ("import torch.distributed.rpc as rpc", "__main__.rpc."),
+        ("from torch.distributed.rpc import RRef, rpc_sync", "__main__.RRef, __main__.rpc_sync."),
+        ("from torch.distributed.optim import DistributedOptimizer as D", "__main__.D."),
+        ("import torch\nimport torch.distributed as dist\nimport torch.distributed.optim", None),
+    ]:
+        ended = run_program(["-c", f"{imports}\nimport gradwire\ngradwire.install()"], tmp_path)
+        assert ended.returncode == 0, ended.stderr
+        if late:
+            assert (
+                f"RuntimeWarning: gradwire.install() comes too late for names that have been imported and stay torch's: {late}"
+                in ended.stderr
+            )
+        else:
+            assert "Warning" not in ended.stderr
+
+
 def test_a_module_as_a_program(tmp_path):
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
     ended = run_program(["-m", "gradwire", "-m", "program", "spawn", str(tmp_path / "store")], tmp_path)

@@ -4,6 +4,7 @@ import importlib
 import multiprocessing.spawn
 import pkgutil
 import sys
+import warnings
 from types import ModuleType
 from typing import Any
 
@@ -32,13 +33,21 @@ _ON_DEMAND = {"_testing"}
 def install() -> None:
     """From now on the names of torch's RPC in this process are gradwire's. Once is enough.
 
-    Modules that imported torch's names before keep them: call this first, or start with `python -m gradwire`.
+    Modules that imported torch's names before keep them, which a RuntimeWarning tells: call this first, or start with
+    `python -m gradwire`.
     Processes that multiprocessing spawns from here on do the same before they import the main module.
     """
     if is_installed():
         return
     for name in ("torch.distributed.nn", "torch.distributed.optim", "torch.jit.annotations"):
         importlib.import_module(name)
+    if names := _held_names():
+        warnings.warn(
+            f"gradwire.install() comes too late for names that have been imported and stay torch's: {', '.join(names)}."
+            " Call it before those imports, or start the program with python -m gradwire",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     for old, new in _MODULES.items():
         _move(old, importlib.import_module(new))
     # What RemoteModule has generated is bound to the module of calls that was there when it was made.
@@ -47,6 +56,22 @@ def install() -> None:
     for owner, name, new in _NAMES:
         setattr(importlib.import_module(owner), name, getattr(importlib.import_module(new), name))
     _install_in_children()
+
+
+def _held_names() -> list[str]:
+    """Globals of the program's modules that are what is about to be replaced. Torch itself imports all of it."""
+    replaced: set[int] = {id(getattr(sys.modules.get(owner), name, None)) for owner, name, _ in _NAMES} - {id(None)}
+    for module_name, module in list(sys.modules.items()):
+        if any(f"{module_name}.".startswith(f"{old}.") for old in _MODULES):
+            own = (value for value in vars(module).values() if getattr(value, "__module__", None) == module_name)
+            replaced.update(map(id, (module, *own)))
+    return [
+        f"{module_name}.{name}"
+        for module_name, module in list(sys.modules.items())
+        if module_name.partition(".")[0] not in ("torch", "gradwire")
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if id(value) in replaced
+    ]
 
 
 class _Installing:
