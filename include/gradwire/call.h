@@ -49,8 +49,9 @@ class GRADWIRE_API CallHandle {
   CallHandle() = default;  // of no call
   CallHandle(std::weak_ptr<Canceller> canceller, uint64_t call) : canceller_(std::move(canceller)), call_(call) {}
 
-  // Ends the call with kCancelled unless it has ended; true when it did, and its completion has run on this thread. The callee does not start it if it has not
-  // yet, tells its handler (IncomingCall::cancelled()) if it has, and discards its result. Any thread, at any time.
+  // Ends the call with kCancelled unless it has ended; true when it did, and its completion has run on this thread. The
+  // callee does not start it if it has not yet, tells its handler (IncomingCall::OnCancelled()) if it has, and discards
+  // its result. Any thread, at any time.
   bool Cancel() const;
 
  private:

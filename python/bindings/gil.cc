@@ -59,9 +59,10 @@ void ForbidWaits() { waits_are_forbidden = true; }
 
 void CheckMayWait() {
   if (!waits_are_forbidden) return;
-  throw Error(ErrorCode::kInvalid,
-              "a coroutine that others have called must not block: all coroutines of this worker would stand still, and "
-              "what it waits for may be one of them. Await rpc_async() or its future instead, or asyncio.to_thread()");
+  throw Error(
+      ErrorCode::kInvalid,
+      "a coroutine that others have called must not block: all coroutines of this worker would stand still, and "
+      "what it waits for may be one of them. Await rpc_async() or its future instead, or asyncio.to_thread()");
 }
 
 void LookForSignalsAndLoops() {

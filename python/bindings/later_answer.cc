@@ -33,7 +33,8 @@ void AnswerWhenDone(const std::shared_ptr<IncomingCall>& call, const py::object&
     }
     // Whoever completes a future may hold locks of the program.
     call->Post([call, shown_as, complete = std::move(complete)] {
-      AnswerWith(call, [&] { return Parts().future_value(complete); }, shown_as);
+      AnswerWith(
+          call, [&] { return Parts().future_value(complete); }, shown_as);
     });
   };
   const auto inner = wrapper->fut;
@@ -97,7 +98,10 @@ bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& re
 
 void BindLaterAnswers(py::module_& module) {
   module.def("forbid_waits", ForbidWaits);
-  py::class_<Surroundings>(module, "Surroundings").def("enter", &Surroundings::Enter).def("exit", &Surroundings::Exit).def("on_cancelled", &Surroundings::OnCancelled, py::arg("tell"));
+  py::class_<Surroundings>(module, "Surroundings")
+      .def("enter", &Surroundings::Enter)
+      .def("exit", &Surroundings::Exit)
+      .def("on_cancelled", &Surroundings::OnCancelled, py::arg("tell"));
 }
 
 }  // namespace gradwire::python

@@ -30,8 +30,10 @@ class Future(torch.futures.Future[T], Generic[T]):
         """Ends the call with an error whose code is Cancelled, unless it has ended; True when it did.
 
         The future is done then, and its callbacks have run on this thread.
+
         The callee does not start the function if it has not yet. A coroutine is cancelled where it awaits; any other
-        function that runs goes on, and its result is discarded. Futures that no call completes cannot be cancelled: False.
+        function that runs goes on, and its result is discarded. Futures that no call completes cannot be cancelled:
+        False.
         """
         return self._call is not None and self._call.cancel()
 

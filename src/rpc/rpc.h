@@ -62,10 +62,10 @@ class Rpc {
   // Who is in the group; before the first call.
   Members& members();
 
-  // Queues the call. `done` runs once, on the executor, or on the thread that cancels the call. Throws Error when the call fails before its send step (O5):
-  // nothing is left behind then. Without credit (C4) it waits until the call is queued or has ended, but not on a
-  // thread that runs a task: there the call waits by itself. Any thread; not under a role unless the arguments carry no
-  // reference.
+  // Queues the call. `done` runs once, on the executor, or on the thread that cancels the call. Throws Error when the
+  // call fails before its send step (O5): nothing is left behind then. Without credit (C4) it waits until the call is
+  // queued or has ended, but not on a thread that runs a task: there the call waits by itself. Any thread; not under a
+  // role unless the arguments carry no reference.
   CallHandle Send(Call call, Completion done);
 
   // The same, and waits. The value is decoded on this thread. Throws Error only before the send step.

@@ -48,7 +48,8 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   const wire::Request& request() const { return request_; }
   WorkerId caller_id() const { return session_->peer().id; }
   void Cancel();
-  // The caller is gone: cancels the call if it runs and its result does not stay here. One that waits for a thread runs.
+  // The caller is gone: cancels the call if it runs and its result does not stay here. One that waits for a thread
+  // will run.
   void Abandon();
 
   const WorkerInfo& caller() const override { return caller_; }
@@ -84,7 +85,7 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   std::atomic<bool> begun_{false};
   std::mutex mutex_;
   UniqueFunction<void()> tell_;  // of OnCancelled(); guarded by mutex_
-  bool is_listed_ = false;  // guarded by the mutex of ServedCalls
+  bool is_listed_ = false;       // guarded by the mutex of ServedCalls
   friend class ServedCalls;
 };
 

@@ -58,7 +58,7 @@ def test_a_timeout_that_is_no_number(alone, timeout):
 
 
 def test_what_is_no_function(alone):
-    with pytest.raises(TypeError, match="^5 is not callable") as caught:
+    with pytest.raises(TypeError, match=r"^5 is not callable") as caught:
         rpc.rpc_sync("me", 5)
     assert "'int'" not in told(caught.value)
 

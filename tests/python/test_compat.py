@@ -84,10 +84,8 @@ def test_names_that_were_imported_too_early_are_named(tmp_path):
         ended = run_program(["-c", f"{imports}\nimport gradwire\ngradwire.install()"], tmp_path)
         assert ended.returncode == 0, ended.stderr
         if late:
-            assert (
-                f"RuntimeWarning: gradwire.install() comes too late for names that have been imported and stay torch's: {late}"
-                in ended.stderr
-            )
+            assert f"names that have been imported and stay torch's: {late}" in ended.stderr
+            assert "RuntimeWarning" in ended.stderr
         else:
             assert "Warning" not in ended.stderr
 

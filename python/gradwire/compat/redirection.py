@@ -65,10 +65,11 @@ def _held_names() -> list[str]:
         if any(f"{module_name}.".startswith(f"{old}.") for old in _MODULES):
             own = (value for value in vars(module).values() if getattr(value, "__module__", None) == module_name)
             replaced.update(map(id, (module, *own)))
+    programs = {id(module): (module_name, module) for module_name, module in reversed(list(sys.modules.items()))}
     return [
         f"{module_name}.{name}"
-        for module_name, module in list(sys.modules.items())
-        if module_name.partition(".")[0] not in ("torch", "gradwire")
+        for module_name, module in reversed(programs.values())  # in the order of their imports
+        if not module_name.startswith(("torch.", "gradwire.", "_remote_module_"))
         for name, value in list(getattr(module, "__dict__", {}).items())
         if id(value) in replaced
     ]
