@@ -90,7 +90,8 @@ TEST_P(Cancel, AHandlerWhoseCallHasEndedIsToldNothing) {
   kept->OnCancelled([held = std::move(held)] { ++*held; });
   kept->Reply(EncodeValue(int64_t{5}));
   EXPECT_TRUE(watched.expired());
-  call.Cancel();
+  cluster.scheduler().RunReady();
+  EXPECT_FALSE(call.Cancel());
   cluster.scheduler().RunReady();
   kept->OnCancelled([] { FAIL(); });
   EXPECT_TRUE(outcome->ok());
