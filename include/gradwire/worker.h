@@ -168,7 +168,8 @@ class GRADWIRE_API Worker {
 
   // Waits until every worker has arrived here and no work is left, then ends this one (M2). With `graceful` false, or
   // when `timeout` (0: none) has passed in all, it ends at once; in the second case kTimedOut is thrown after that and
-  // names who is missing. Leaks of references are logged as warnings. Idempotent; not from a pool thread.
+  // names who is missing. Leaks of references are logged as warnings. Idempotent. Error(kInvalid) on a thread of the
+  // worker's own, which runs a function for others or a callback: it would wait for itself.
   void shutdown(bool graceful = true, std::chrono::milliseconds timeout = std::chrono::milliseconds{0});
 
   // ---- The same on encoded values: what the Python package stands on. ----

@@ -21,6 +21,9 @@ class Executor {
 
   // Whether this thread runs a task of a pool. Such a thread is never made to wait for what others could do later.
   virtual bool InTask() const = 0;
+
+  // Whether this thread is one of its own, which the end of the executor waits for.
+  virtual bool OwnsThisThread() const = 0;
 };
 
 }  // namespace gradwire

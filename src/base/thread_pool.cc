@@ -304,6 +304,7 @@ bool ThreadPool::Await(Event& event, std::optional<Duration> limit) {
 }
 
 bool ThreadPool::InTask() const { return current_pool != nullptr; }
+bool ThreadPool::OwnsThisThread() const { return current_pool == state_.get(); }
 
 size_t ThreadPool::queued() const {
   std::lock_guard lock(state_->mutex);

@@ -31,6 +31,7 @@ class ThreadPool final : public Executor {
   void Post(Task task) override;
   bool Await(Event& event, std::optional<Duration> limit = std::nullopt) override;
   bool InTask() const override;
+  bool OwnsThisThread() const override;
 
   // Tasks that wait for a thread, and tasks that run or wait inside Await().
   size_t queued() const;

@@ -186,6 +186,13 @@ class Worker::Impl {
     quiesce->Join();
   }
 
+  void CheckMayEndHere() const {
+    if (!parts->executor->OwnsThisThread()) return;
+    throw Error(ErrorCode::kInvalid, "worker '" + info.name +
+                                         "' cannot be shut down by a function that it runs for others, nor by a "
+                                         "callback: it would wait for that to end. Let a thread of the program do it");
+  }
+
   // Of several threads that shut down gracefully the first one works, the others wait for it. One that is not graceful
   // does not wait: it ends the wait of those who do.
   void Shutdown(bool graceful, milliseconds timeout) {
@@ -310,7 +317,10 @@ bool Worker::group_is_open() const { return impl_->is_open; }
 Functions& Worker::functions() { return *impl_->options.functions; }
 milliseconds Worker::rpc_timeout() const { return impl_->rpc->timeout(); }
 void Worker::set_rpc_timeout(milliseconds timeout) { impl_->rpc->set_timeout(timeout); }
-void Worker::shutdown(bool graceful, milliseconds timeout) { impl_->Shutdown(graceful, timeout); }
+void Worker::shutdown(bool graceful, milliseconds timeout) {
+  impl_->CheckMayEndHere();
+  impl_->Shutdown(graceful, timeout);
+}
 autograd::Autograd& Worker::autograd() { return *impl_->autograd; }
 void Worker::AwaitQuiet(milliseconds timeout) { impl_->AwaitQuiet(timeout); }
 void Worker::DropReferences() { impl_->references->DropAll(); }

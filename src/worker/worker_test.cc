@@ -104,6 +104,33 @@ TEST(WorkerTest, M2_ATimeoutNamesWhoIsMissingAndEndsTheWorker) {
   workers[0]->shutdown();  // idempotent
 }
 
+TEST(WorkerTest, M2_AFunctionOfTheWorkerCannotEndIt) {
+  Worker* served = nullptr;
+  Worker* other = nullptr;
+  const Workers workers = Start(2, NewStore(), [&](WorkerOptions& options) {
+    options.functions->Add("end", [&](bool graceful) { served->shutdown(graceful); });
+    options.functions->Add("end_other", [&] { other->shutdown(false); });
+  });
+  served = workers[1].get();
+  other = workers[0].get();
+  for (const bool graceful : {true, false}) {
+    const Failure failure =
+        FailureOf([&] { workers[0]->rpc_sync<void>("worker1", "end", std::tuple<bool>(graceful)); });
+    EXPECT_EQ(failure.code, ErrorCode::kInvalid);
+    EXPECT_NE(failure.text.find("'worker1' cannot be shut down by a function that it runs"), std::string::npos)
+        << failure.text;
+  }
+  const auto callback = workers[1]->rpc_async<int64_t>("worker0", "rank", std::tuple<>()).then([&](const auto&) {
+    served->shutdown(false);
+  });
+  EXPECT_EQ(FailureOf([&] { callback.wait(); }).code, ErrorCode::kInvalid);
+  EXPECT_EQ(RankOf(*workers[0], "worker1"), 1) << "it lives";
+  // Another one in its process may be ended there.
+  workers[1]->rpc_sync<void>("worker1", "end_other", std::tuple<>());
+  EXPECT_EQ(FailureOf([&] { RankOf(*workers[0], "worker1"); }).code, ErrorCode::kInvalid);
+  workers[1]->shutdown();
+}
+
 TEST(WorkerTest, M3_AWorkerThatGoesEndsTheCallsToIt) {
   std::vector<std::shared_ptr<IncomingCall>> kept;  // not by the handler: a call keeps the table that holds it
   Workers workers = Start(2, NewStore(), [&](WorkerOptions& options) {

@@ -30,6 +30,7 @@ class SimScheduler final : public Clock, public Executor {
   bool Await(Event& event, std::optional<Duration> limit = std::nullopt) override;
 
   bool InTask() const override;
+  bool OwnsThisThread() const override { return false; }  // its end waits for no task
   // Runs `body` as a thread of a program does: while it waits, others go on. One runs at a time.
   void Spawn(Task body);
 
