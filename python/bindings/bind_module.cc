@@ -28,6 +28,7 @@ PYBIND11_MODULE(_C, module) {
   python::BindFuture(module);
   python::BindLaterAnswers(module);
   python::BindScript(module);
+  python::BindStore(module);
   python::BindAutograd(module);
   python::BindContext(module);
   python::BindOptions(module);

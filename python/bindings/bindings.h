@@ -12,6 +12,7 @@ void BindLaterAnswers(py::module_& module);
 void BindOptions(py::module_& module);
 void BindReference(py::module_& module);
 void BindScript(py::module_& module);
+void BindStore(py::module_& module);
 void BindWorker(py::module_& module);
 
 }  // namespace gradwire::python

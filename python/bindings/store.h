@@ -1,4 +1,4 @@
-// A c10d store of Python for a worker, with waits that Ctrl-C ends.
+// A c10d store of Python for a worker.
 #pragma once
 
 #include <memory>

@@ -3,19 +3,15 @@
 Each process calls `init_rpc` once, then `rpc_sync`, `rpc_async` and `remote`, and at its end `shutdown`.
 """
 
-import os
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from typing import Any, TypeAlias
 
 import torch
-from torch._C._distributed_c10d import Store
-from torch.distributed import DistNetworkError, DistStoreError
-from torch.distributed.rendezvous import rendezvous
 
 from gradwire import _C, _default, backends
 from gradwire._C import WorkerInfo
 from gradwire._rref import RRef
+from gradwire._store import open_store
 from gradwire.backends import (
     Backend,
     backend_registered,
@@ -72,29 +68,6 @@ def __getattr__(name: str) -> Any:
 def is_available() -> bool:
     """True: the package does not import without its library."""
     return True
-
-
-def _open_group_url(init_method: str, rank: int) -> str:
-    """The method with what torch's rendezvous wants to read in it: -1 is its size of a group without one."""
-    given = [] if rank == -1 else [f"rank={rank}"]
-    if not init_method.startswith("env://") or "WORLD_SIZE" not in os.environ:
-        given.append("world_size=-1")
-    return init_method + ("&" if "?" in init_method else "?") + "&".join(given) if given else init_method
-
-
-def open_store(init_method: str, rank: int, world_size: int | None, limit_s: float) -> tuple[Store, int, int]:
-    """The store that the workers meet in, and this worker's place in the group."""
-    limit = timedelta(seconds=limit_s) if limit_s > 0 else timedelta(days=365)
-    try:
-        if world_size is None:
-            store, rank, size = next(rendezvous(_open_group_url(init_method, rank), timeout=limit))
-        else:
-            store, rank, size = next(rendezvous(init_method, rank, world_size, timeout=limit))
-    except (DistNetworkError, DistStoreError) as error:
-        raise Error(f"no store to meet at {init_method} within {limit_s:g} s: {error}", "Unreachable") from error
-    if size == 0:
-        raise ValueError("world_size must be at least 1; leave it away for a group whose workers come and go")
-    return store, rank, size  # the store as it is: the core keeps to its own keys, where C++ workers look for them
 
 
 def init_rpc(

@@ -4,16 +4,22 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <algorithm>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "gradwire/error.h"
+#include "gradwire/wait_hook.h"
 
 namespace gradwire {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr steady_clock::duration kFirstPause = milliseconds(1), kLongestPause = milliseconds(100);
 
 std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string Text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -32,13 +38,17 @@ class C10dStore final : public Store {
     Guard("set", key, [&] { store_->set(key, Bytes(value)); });
   }
 
+  // Looks again and again: each wait of c10d that ends without the key is logged with its whole stack.
   std::optional<std::string> Get(const std::string& key, milliseconds limit) override {
-    try {
-      store_->wait({key}, limit);
-    } catch (const std::exception& error) {
-      // c10d says "timed out" and "nobody there" with one type: a store that still answers has timed out.
-      Guard("wait", key, [&] { store_->check({key}); });
-      return std::nullopt;
+    const auto begin = steady_clock::now();
+    for (;;) {
+      bool there = false;
+      Guard("check", key, [&] { there = store_->check({key}); });
+      if (there) break;
+      const steady_clock::duration waited = steady_clock::now() - begin;
+      if (waited >= limit) return std::nullopt;
+      std::this_thread::sleep_for(std::min({std::max(waited / 8, kFirstPause), kLongestPause, limit - waited}));
+      if (const WaitHook::Hook hook = WaitHook::current()) hook();
     }
     std::optional<std::string> value;
     Guard("get", key, [&] { value = Text(store_->get(key)); });
@@ -86,25 +96,13 @@ std::string Environment(const char* name) {
   return value;
 }
 
-std::shared_ptr<Store> OpenTcp(const std::string& host, const std::string& port_text, int rank, int world_size,
-                               milliseconds limit) {
+std::shared_ptr<Store> OpenTcp(const std::string& host, const std::string& port_text, int rank, milliseconds limit) {
   char* end = nullptr;
   const long port = std::strtol(port_text.c_str(), &end, 10);
   if (host.empty() || end == port_text.c_str() || *end != '\0' || port < 1 || port > 65535) {
     throw Error(ErrorCode::kInvalid, "'" + host + ":" + port_text + "' is no host:port to meet at");
   }
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(port);
-  options.isServer = rank == 0;
-  options.numWorkers = static_cast<size_t>(world_size);
-  options.waitWorkers = false;
-  options.timeout = limit.count() > 0 ? limit : milliseconds(std::chrono::hours(24 * 365));
-  try {
-    return WrapStore(c10::make_intrusive<c10d::TCPStore>(host, options));
-  } catch (const std::exception& error) {
-    throw Error(ErrorCode::kUnreachable,
-                "no rendezvous store at " + host + ":" + port_text + " within the init limit: " + Cause(error));
-  }
+  return WrapStore(OpenTcpStore(host, static_cast<uint16_t>(port), rank, limit));
 }
 
 }  // namespace
@@ -117,11 +115,10 @@ std::shared_ptr<Store> OpenStore(const std::string& init_method, int rank, int w
   const size_t colon = init_method.find("://");
   const std::string scheme = init_method.substr(0, colon);
   const std::string rest = colon == std::string::npos ? "" : init_method.substr(colon + 3);
-  if (scheme == "env") return OpenTcp(Environment("MASTER_ADDR"), Environment("MASTER_PORT"), rank, world_size, limit);
+  if (scheme == "env") return OpenTcp(Environment("MASTER_ADDR"), Environment("MASTER_PORT"), rank, limit);
   if (scheme == "tcp") {
     const size_t port = rest.rfind(':');
-    return OpenTcp(rest.substr(0, port), port == std::string::npos ? "" : rest.substr(port + 1), rank, world_size,
-                   limit);
+    return OpenTcp(rest.substr(0, port), port == std::string::npos ? "" : rest.substr(port + 1), rank, limit);
   }
   if (scheme == "file" && !rest.empty()) {
     return WrapStore(c10::make_intrusive<c10d::FileStore>(rest, world_size));

@@ -52,7 +52,8 @@ WorkerOptions Checked(WorkerOptions options) {
   if (options.world_size < 0) throw Error(ErrorCode::kInvalid, "world_size must be given: at least 1, or kOpenGroup");
   if (options.rank < 0 || (!is_open && options.rank >= options.world_size)) {
     throw Error(ErrorCode::kInvalid,
-                "rank " + std::to_string(options.rank) + " is not in 0 .. " + std::to_string(options.world_size - 1));
+                "rank " + std::to_string(options.rank) + " is not in 0 .. " + std::to_string(options.world_size - 1) +
+                    ", which a group of world_size " + std::to_string(options.world_size) + " has");
   }
   if (options.num_worker_threads < 1) throw Error(ErrorCode::kInvalid, "num_worker_threads must be at least 1");
   if (options.rpc_timeout.count() < 0) throw Error(ErrorCode::kInvalid, "rpc_timeout must not be negative");
@@ -100,7 +101,12 @@ class Worker::Impl {
   Impl(WorkerOptions given, std::shared_ptr<WorkerParts> given_parts)
       : options(Checked(std::move(given))), owns_parts(!given_parts), parts(std::move(given_parts)) {
     if (!options.store) {
+      const auto begin = std::chrono::steady_clock::now();
       options.store = OpenStore(options.init_method, options.rank, options.world_size, options.init_timeout);
+      if (options.init_timeout.count() > 0) {
+        const auto used = std::chrono::floor<milliseconds>(std::chrono::steady_clock::now() - begin);
+        options.init_timeout = std::max(options.init_timeout - used, milliseconds(1));
+      }
     }
     if (!parts) parts = std::make_shared<RealParts>(options);
     info = {options.name, options.rank};

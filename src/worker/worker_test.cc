@@ -2,10 +2,13 @@
 #include "gradwire/worker.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <functional>
+#include <stdexcept>
 #include <thread>
 
 namespace gradwire {
@@ -20,6 +23,17 @@ std::string NewStore() {
 
 WorkerOptions OptionsOf(int rank, int world_size, const std::string& store) {
   return {.name = "worker" + std::to_string(rank), .rank = rank, .world_size = world_size, .init_method = store};
+}
+
+uint16_t FreePort() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  const bool bound = ::bind(fd, any, size) == 0 && ::getsockname(fd, any, &size) == 0;
+  ::close(fd);
+  if (!bound) throw std::runtime_error("no free port");
+  return ntohs(address.sin_port);
 }
 
 using Workers = std::vector<std::unique_ptr<Worker>>;
@@ -176,6 +190,14 @@ TEST(WorkerTest, BadOptionsAreRefusedBeforeAnybodyIsMet) {
   EXPECT_NE(refusal([](WorkerOptions& o) { o.init_method = "http://x"; }).find("http://x"), std::string::npos);
   EXPECT_NE(refusal([](WorkerOptions& o) { o.host = "no.such.host.invalid"; }).find("no.such.host.invalid"),
             std::string::npos);
+}
+
+TEST(WorkerTest, TheOneThatServesTheStoreNamesWhoIsMissing) {
+  WorkerOptions options = OptionsOf(0, 3, "tcp://127.0.0.1:" + std::to_string(FreePort()));
+  options.init_timeout = milliseconds(300);
+  const Failure failure = FailureOf([&] { Worker worker(std::move(options)); });
+  EXPECT_EQ(failure.code, ErrorCode::kTimedOut) << failure.text;
+  EXPECT_NE(failure.text.find("missing: rank 1, 2"), std::string::npos) << failure.text;
 }
 
 TEST(WorkerTest, AStoreThatNobodyServesEndsByTheInitLimit) {

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from gradwire import _default, backends, rpc
+from gradwire import _default, backends
+from gradwire._store import open_store
 from gradwire.compat.rpc import api, backend_registry, constants, functions, internal, options
 from gradwire.compat.rpc._agent import TensorPipeAgent, enable_gil_profiling
 from gradwire.compat.rpc._rref import PyRRef, RRef
@@ -74,7 +75,7 @@ def init_rpc(
     backend, options = backends.choose(backend, rpc_backend_options)
     _refuse_second()
     limit_s = backends.init_limit_s(options.rpc_timeout)
-    store, rank, size = rpc.open_store(options.init_method, rank, world_size, limit_s)
+    store, rank, size = open_store(options.init_method, rank, world_size, limit_s)
     autograd._init(rank)
     _init_rpc_backend(backend, store, name, rank, size, options)
 
