@@ -100,6 +100,9 @@ class GRADWIRE_API IncomingCall {
   // must leave it. Asked before a handler starts; for handlers that put calls aside first.
   virtual bool RefuseIfLate() { return false; }
 
+  // What a report of running work calls its function, for one whose registered name tells a program nothing.
+  virtual void ShowAs(std::string) {}
+
   // Makes the call's surroundings (autograd context) current on this thread until the returned object is destroyed
   // on the same thread. For handlers that answer later, from another thread (C6). A handler starts inside one.
   virtual std::shared_ptr<void> Enter() = 0;

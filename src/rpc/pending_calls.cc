@@ -64,6 +64,15 @@ CallState PendingCalls::StateOf(CallId id) const {
   return it == calls_.end() ? CallState{} : it->second->state;
 }
 
+std::vector<std::shared_ptr<const PendingCall>> PendingCalls::All() const {
+  std::vector<std::shared_ptr<const PendingCall>> all;
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, call] : calls_) {
+    if (!call->internal) all.push_back(call);
+  }
+  return all;
+}
+
 size_t PendingCalls::size() const {
   std::lock_guard lock(mutex_);
   return calls_.size();

@@ -27,6 +27,7 @@ struct PendingCall {
   bool waits = false;               // a thread waits for `answered`; else `done` is called
   bool short_completion = false;    // `done` may run under a role
   std::shared_ptr<Event> admitted;  // of a call that waits for credit: set once it does not
+  TimePoint since{};                // its first entry into the table
   TimerId timer = 0;                // by SetTimer() while in the table
 
   CallState state;  // the caller's until it is in the table, then of whoever took it out
@@ -51,6 +52,8 @@ class PendingCalls {
   std::vector<std::shared_ptr<PendingCall>> TakeAll();
   // A copy of the state that its interceptors gave the call; empty when it is no longer there.
   CallState StateOf(CallId id) const;
+  // Without the internal ones.
+  std::vector<std::shared_ptr<const PendingCall>> All() const;
   size_t size() const;
   size_t external() const;  // without the internal ones
 

@@ -14,7 +14,7 @@ Task Rpc::Impl::OnRequest(const std::shared_ptr<Session>& session, wire::Request
   if (time_left_us > 0) call->set_deadline(clock().Now() + std::chrono::microseconds(time_left_us));
   if (!entry || !entry->is_internal) serving_.fetch_add(1);
   // One that runs at once cannot be cancelled.
-  if (!entry || !entry->is_short) served_.Add(call);
+  if (!entry || !entry->is_short) served_.Add(call, clock());
   call->Header();
   return [this, call = std::move(call)]() mutable {
     if (!options_.faults || !Delay(call)) Dispatch(std::move(call));
@@ -40,7 +40,7 @@ void Rpc::Impl::Dispatch(std::shared_ptr<ServedCallImpl> call) {
     entry->NoteInlineRun(std::chrono::steady_clock::now() - begin);
     return;
   }
-  served_.Add(call);
+  served_.Add(call, clock());
   options_.executor->Post([self = shared_from_this(), call = std::move(call)] {
     if (!call->RefuseIfLate()) call->Run();
   });

@@ -28,6 +28,7 @@ Functions& Rpc::functions() { return *impl_->options_.functions; }
 std::chrono::milliseconds Rpc::timeout() const { return impl_->timeout_.load(); }
 void Rpc::set_timeout(std::chrono::milliseconds timeout) { impl_->timeout_.store(std::min(timeout, kLongestLimit)); }
 Rpc::Counts Rpc::counts() const { return impl_->counts(); }
+Rpc::Work Rpc::work(size_t most) const { return impl_->WorkNow(most); }
 void Rpc::Stop(const std::string& why) { impl_->Stop(why); }
 
 void Rpc::InSendStep(UniqueFunction<void()> step) {

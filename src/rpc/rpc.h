@@ -85,6 +85,14 @@ class Rpc {
   };
   Counts counts() const;
 
+  // What is under way, a line for each call with its function, the other worker and how long; the oldest first, no more
+  // than `most` of a kind. Internal calls, short ones, and those without a reply are left out.
+  struct Work {
+    std::vector<std::string> runs;    // of others, here
+    std::vector<std::string> awaits;  // of this worker
+  };
+  Work work(size_t most) const;
+
   // The worker-wide send step mutex is held while `step` runs: for layers that must order their own tables with what
   // they send (O5).
   void InSendStep(UniqueFunction<void()> step);

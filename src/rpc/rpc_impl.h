@@ -31,6 +31,7 @@ class Rpc::Impl final : public SessionHost,
   Outcome SendAndWait(Call call);
   void Notify(WorkerId to, const std::string& function, Payload args);
   Counts counts() const;
+  Work WorkNow(size_t most) const;
   void Stop(const std::string& why);
 
   // SessionHost

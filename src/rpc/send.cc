@@ -31,9 +31,11 @@ std::chrono::microseconds Rpc::Impl::TimeLimit(const CallOptions& options, wire:
 }
 
 void Rpc::Impl::Await(const std::shared_ptr<PendingCall>& pending, std::chrono::microseconds limit) {
+  const TimePoint now = clock().Now();
+  if (pending->since == TimePoint{}) pending->since = now;
   pending_.Add(pending);
   if (limit.count() == 0) return;
-  const TimerId timer = clock().CallAt(clock().Now() + limit, [weak = weak_from_this(), id = pending->id, limit] {
+  const TimerId timer = clock().CallAt(now + limit, [weak = weak_from_this(), id = pending->id, limit] {
     if (auto self = weak.lock()) self->Expire(id, limit);
   });
   if (!pending_.SetTimer(pending->id, timer)) clock().Cancel(timer);

@@ -162,6 +162,16 @@ void ServedCallImpl::Post(UniqueFunction<void()> answer) {
   host_->Post([self = shared_from_this(), answer = std::move(answer)]() mutable { self->Resume(std::move(answer)); });
 }
 
+void ServedCallImpl::ShowAs(std::string name) {
+  std::lock_guard lock(mutex_);
+  shown_as_ = std::move(name);
+}
+
+std::string ServedCallImpl::shown_as() const {
+  std::lock_guard lock(mutex_);
+  return shown_as_.empty() ? request_.function : shown_as_;
+}
+
 void ServedCallImpl::Reply(Payload value) { Answer(std::move(value)); }
 
 void ServedCallImpl::Fail(Failure failure) { Answer(std::move(failure)); }

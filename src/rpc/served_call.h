@@ -51,6 +51,9 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   // The caller is gone: cancels the call if it runs and its result does not stay here. One that waits for a thread
   // will run.
   void Abandon();
+  // Of one that ServedCalls::All() gave.
+  TimePoint since() const { return since_; }
+  std::string shown_as() const;
 
   const WorkerInfo& caller() const override { return caller_; }
   const std::string& function() const override { return request_.function; }
@@ -64,6 +67,7 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   std::shared_ptr<void> Enter() override;
   void Resume(UniqueFunction<void()> answer) override;
   void Post(UniqueFunction<void()> answer) override;
+  void ShowAs(std::string name) override;
 
  private:
   ServedCall view() { return {session_->peer(), request_, state_}; }
@@ -83,9 +87,11 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   std::atomic<bool> answered_{false};
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> begun_{false};
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   UniqueFunction<void()> tell_;  // of OnCancelled(); guarded by mutex_
+  std::string shown_as_;         // guarded by mutex_
   bool is_listed_ = false;       // guarded by the mutex of ServedCalls
+  TimePoint since_{};            // constant once it is listed
   friend class ServedCalls;
 };
 

@@ -13,11 +13,13 @@ namespace gradwire::rpc {
 // Thread-safe. Holds no call alive.
 class ServedCalls {
  public:
-  void Add(const std::shared_ptr<ServedCallImpl>& call);  // again: nothing happens
+  void Add(const std::shared_ptr<ServedCallImpl>& call, const Clock& clock);  // again: nothing happens
   void Remove(ServedCallImpl& call);
   // nullptr when it is not there (any more)
   std::shared_ptr<ServedCallImpl> Find(WorkerId caller, CallId id) const;
   std::vector<std::shared_ptr<ServedCallImpl>> AllOf(WorkerId caller) const;
+  // Destroy them off the roles: some may be the last of their call.
+  std::vector<std::shared_ptr<ServedCallImpl>> All() const;
   size_t size() const;
 
  private:

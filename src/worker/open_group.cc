@@ -9,6 +9,7 @@
 #include "gradwire/error.h"
 #include "gradwire/value.h"
 #include "worker/rendezvous.h"
+#include "worker/work_report.h"
 
 namespace gradwire {
 namespace {
@@ -152,7 +153,8 @@ void OpenGroup::Drain(milliseconds timeout) {
     if (timeout.count() > 0 && rpc_->clock().Now() >= end) {
       throw Error(ErrorCode::kTimedOut, "shutdown timed out: " + std::to_string(counts.pending) +
                                             " calls of this worker and " + std::to_string(counts.serving) +
-                                            " calls of others are still under way");
+                                            " calls of others are still under way" +
+                                            DescribeWork(*rpc_, {}));
     }
     Event never;
     rpc_->executor()->Await(never, pause);

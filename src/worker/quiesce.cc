@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gradwire/value.h"
+#include "worker/work_report.h"
 
 namespace gradwire {
 namespace {
@@ -94,6 +95,8 @@ void Quiesce::RegisterFunctions(Functions& functions) {
       },
       options);
   functions.AddHandler(
+      kWorkFunction, [this](const std::shared_ptr<IncomingCall>& call) { AnswerWork(*rpc_, *call); }, options);
+  functions.AddHandler(
       "group.missing",
       [this](const std::shared_ptr<IncomingCall>& call) { call->Reply(EncodeValue(Missing(RoundOf(call->args())))); },
       options);
@@ -174,21 +177,25 @@ std::vector<std::string> Quiesce::Missing(uint32_t round) const {
 
 namespace {
 
-[[noreturn]] void ThrowMissing(const std::vector<std::string>& names, bool arrived) {
+[[noreturn]] void ThrowMissing(const std::vector<std::string>& names) {
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  throw Error(ErrorCode::kTimedOut, arrived ? "shutdown timed out: all workers have arrived, but work is still going on"
-                                            : "shutdown timed out waiting for: " + list);
+  throw Error(ErrorCode::kTimedOut, "shutdown timed out waiting for: " + list);
 }
 
 }  // namespace
+
+void Quiesce::ThrowBusy() {
+  throw Error(ErrorCode::kTimedOut, "shutdown timed out: all workers have arrived, but work is still going on" +
+                                        DescribeWork(*rpc_, LivePeers()));
+}
 
 void Quiesce::AwaitArrivals(uint32_t round, Moment end) {
   for (;;) {
     const auto change = NextChange();
     const std::vector<std::string> missing = Missing(round);
     if (missing.empty() || Finished(round)) return;
-    if (!AwaitChange(change, end)) ThrowMissing(missing, false);
+    if (!AwaitChange(change, end)) ThrowMissing(missing);
   }
 }
 
@@ -204,7 +211,7 @@ Quiesce::Wave Quiesce::Collect(const std::vector<rpc::Peer>& peers, Moment end) 
     }
     Outcome outcome = rpc_->SendAndWait(std::move(call));
     // It is there, but silent: stopped by a signal, for one.
-    if (!outcome.ok() && outcome.failure().code == ErrorCode::kTimedOut) ThrowMissing({peer.name}, false);
+    if (!outcome.ok() && outcome.failure().code == ErrorCode::kTimedOut) ThrowMissing({peer.name});
     if (!outcome.ok()) continue;  // gone
     const auto [sent, handled, extra, idle] =
         DecodeValue<std::tuple<uint64_t, uint64_t, uint64_t, bool>>(outcome.value());
@@ -233,7 +240,7 @@ void Quiesce::Lead(uint32_t round, Moment end) {
     if (again_at_once) continue;
     const auto change = NextChange();
     const TimePoint until = rpc_->clock().Now() + pause;
-    if (end && until >= *end) ThrowMissing({}, true);
+    if (end && until >= *end) ThrowBusy();
     AwaitChange(change, until);
     pause = std::min(pause * 2, kLongestPause);
   }
@@ -255,9 +262,10 @@ bool Quiesce::Follow(const rpc::Peer& leader, uint32_t round, Moment end) {
     call.internal = true;
     call.options.timeout = milliseconds(1000);
     Outcome outcome = rpc_->SendAndWait(std::move(call));
-    if (!outcome.ok()) ThrowMissing({leader.name}, false);
+    if (!outcome.ok()) ThrowMissing({leader.name});
     const auto missing = DecodeValue<std::vector<std::string>>(outcome.value());
-    ThrowMissing(missing, missing.empty());
+    if (missing.empty()) ThrowBusy();
+    ThrowMissing(missing);
   }
 }
 

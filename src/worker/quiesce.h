@@ -62,6 +62,7 @@ class Quiesce {
   Wave Collect(const std::vector<rpc::Peer>& peers, Moment end);
   Wave Own() const;
   std::vector<std::string> Missing(uint32_t round) const;
+  [[noreturn]] void ThrowBusy();
   // False when `end` has passed first.
   bool AwaitChange(const std::shared_ptr<Event>& change, Moment end);
   std::shared_ptr<Event> NextChange();

@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/event.h"
+
 namespace gradwire {
 namespace {
 
@@ -116,6 +118,27 @@ TEST(WorkerTest, M2_ATimeoutNamesWhoIsMissingAndEndsTheWorker) {
   EXPECT_NE(failure.text.find("worker1"), std::string::npos) << failure.text;
   EXPECT_EQ(FailureOf([&] { RankOf(*workers[0], "worker1"); }).code, ErrorCode::kInvalid);
   workers[0]->shutdown();  // idempotent
+}
+
+TEST(WorkerTest, M2_ATimeoutNamesTheWorkThatGoesOn) {
+  for (const size_t impatient : {0, 1}) {  // the leader, a follower
+    Event running, go_on;
+    const Workers workers = Start(2, NewStore(), [&](WorkerOptions& options) {
+      options.functions->Add("block", [&] {
+        running.Set();
+        go_on.Wait();
+      });
+    });
+    const std::string callee = workers[1 - impatient]->info().name, caller = workers[impatient]->info().name;
+    const Future<void> blocked = workers[impatient]->rpc_async<void>(callee, "block", std::tuple<>());
+    running.Wait();
+    std::thread patient([&] { workers[1 - impatient]->shutdown(); });
+    const Failure failure = FailureOf([&] { workers[impatient]->shutdown(true, milliseconds(300)); });
+    EXPECT_EQ(failure.code, ErrorCode::kTimedOut);
+    EXPECT_NE(failure.text.find(": " + callee + " runs 'block' for " + caller + " since "), std::string::npos) << failure.text;
+    go_on.Set();
+    patient.join();
+  }
 }
 
 TEST(WorkerTest, M2_AFunctionOfTheWorkerCannotEndIt) {
