@@ -14,9 +14,12 @@ bool IsAboutThisCall(ErrorCode code) {
          code == ErrorCode::kRemote || code == ErrorCode::kInternal || code == ErrorCode::kOverloaded;
 }
 
-// In a catch (...).
-Failure WhyFailed() {
+// In a catch (...). C++ has no traceback: where it would stand is at least whose exception it is.
+Failure WhyFailed(const std::string& function) {
   Failure failure = detail::CaughtFailure();
+  if (failure.code == ErrorCode::kRemote && failure.traceback.empty() && !failure.type_name.empty()) {
+    failure.traceback = failure.type_name + " thrown by '" + function + "'";
+  }
   if (!IsAboutThisCall(failure.code)) {
     failure.type_name = "gradwire::Error " + std::string(ErrorCodeName(failure.code));
     failure.code = ErrorCode::kRemote;
@@ -102,7 +105,7 @@ void ServedCallImpl::Run() {
     const std::shared_ptr<void> surroundings = EnterInterceptors();
     entry_->handler(shared_from_this());
   } catch (...) {
-    Failure failure = WhyFailed();
+    Failure failure = WhyFailed(request_.function);
     if (!answered_.load()) Answer(std::move(failure));
   }
 }
@@ -153,7 +156,7 @@ void ServedCallImpl::Resume(UniqueFunction<void()> answer) {
     const std::shared_ptr<void> surroundings = Enter();
     answer();
   } catch (...) {
-    Failure failure = WhyFailed();
+    Failure failure = WhyFailed(request_.function);
     if (!answered_.load()) Answer(std::move(failure));
   }
 }
@@ -217,7 +220,7 @@ void ServedCallImpl::Finish(Outcome outcome) {
     try {
       if (outcome.ok() && outcome.value().local) outcome = outcome.value().local->Encode();
     } catch (...) {
-      outcome = Describe(WhyFailed());
+      outcome = Describe(WhyFailed(request_.function));
     }
     if (outcome.ok()) {
       reply.value = std::move(outcome.value());
@@ -232,7 +235,7 @@ void ServedCallImpl::Finish(Outcome outcome) {
     try {
       for (auto it = all.rbegin(); it != all.rend(); ++it) (*it)->OnReply(call, reply);
     } catch (...) {  // of a reference that cannot be shared: an answer all the same (C1)
-      reply = wire::Reply{.call_id = request_.call_id, .failure = Describe(WhyFailed())};
+      reply = wire::Reply{.call_id = request_.call_id, .failure = Describe(WhyFailed(request_.function))};
     }
   }
   host_->SendReply(session_, std::move(reply));

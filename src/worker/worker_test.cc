@@ -135,10 +135,23 @@ TEST(WorkerTest, M2_ATimeoutNamesTheWorkThatGoesOn) {
     std::thread patient([&] { workers[1 - impatient]->shutdown(); });
     const Failure failure = FailureOf([&] { workers[impatient]->shutdown(true, milliseconds(300)); });
     EXPECT_EQ(failure.code, ErrorCode::kTimedOut);
-    EXPECT_NE(failure.text.find(": " + callee + " runs 'block' for " + caller + " since "), std::string::npos) << failure.text;
+    EXPECT_NE(failure.text.find(": " + callee + " runs 'block' for " + caller + " since "), std::string::npos)
+        << failure.text;
     go_on.Set();
     patient.join();
   }
+}
+
+TEST(WorkerTest, C5_AnExceptionOfCppIsToldWithItsFunction) {
+  const Workers workers = Start(2, NewStore(), [](WorkerOptions& options) {
+    options.functions->Add("fail", []() -> int64_t { throw std::out_of_range("no such row"); });
+  });
+  const Failure failure = FailureOf([&] { workers[0]->rpc_sync<int64_t>("worker1", "fail", std::tuple<>()); });
+  EXPECT_EQ(failure.code, ErrorCode::kRemote);
+  EXPECT_EQ(failure.text, "no such row");
+  EXPECT_EQ(failure.worker, "worker1");
+  EXPECT_EQ(failure.traceback, "std::out_of_range thrown by 'fail'");
+  OnAll(workers, [](Worker& each) { each.shutdown(); });
 }
 
 TEST(WorkerTest, M2_AFunctionOfTheWorkerCannotEndIt) {
