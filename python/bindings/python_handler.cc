@@ -40,6 +40,7 @@ Returned CallFunction(IncomingCall& incoming, std::string& shown_as) {
   PyObject* const positional = call.args.release().ptr();
   PyObject* const named = call.kwargs.release().ptr();
   shown_as = ShownName(function, positional);
+  if (by_own_name) incoming.ShowAs(shown_as);
   const bool asynchronous = AsynchronousFunction(function) != nullptr;
   PyObject* const result = PyObject_Call(function, positional, named);
   Py_DECREF(function);

@@ -413,3 +413,22 @@ def test_a_function_that_never_returns(scripts, tmp_path, how, end):
     """
     (code0, _, err0), (code1, _, err1) = both(scripts, text, tmp_path / "store")
     assert (code0, code1) == (0, 0), err0 + err1
+
+
+# M2
+def test_a_shutdown_that_times_out_names_the_function_that_still_runs(scripts, tmp_path):
+    text = """
+    init()
+    if rank == 0:
+        rpc.rpc_async("worker1", sleep, args=(3,))
+        try:
+            rpc.shutdown(timeout=1)
+        except gradwire.Error as error:
+            assert error.code == "TimedOut"
+            assert "worker1 runs 'sleep' for worker0 since" in str(error), error
+            print("told")
+    else:
+        rpc.shutdown()
+    """
+    (code0, out, err0), (code1, _, err1) = both(scripts, text, tmp_path / "store")
+    assert (code0, out, code1) == (0, "told\n", 0), err0 + err1
