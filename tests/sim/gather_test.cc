@@ -250,6 +250,7 @@ TEST(C2, TheDeadlineOfTheCallThatGathersBindsLeadersAndOthers) {
 void DieAtEachStep(size_t mortal) {
   for (int seed = 0; seed < 4; ++seed) {
     bool outlived = false;
+    bool by_call = false;  // an error came from the call that carries the part
     for (size_t step = 0; !outlived; ++step) {
       ASSERT_LT(step, 2000u) << "the gathering never ends";
       Group group(seed);
@@ -266,7 +267,10 @@ void DieAtEachStep(size_t mortal) {
           ++passed;
           ASSERT_EQ(results[rank]->values, ValuesOf(kAll));
         } else {
+          const std::string& text = results[rank]->failure.text;
           ExpectFailure(*results[rank], ErrorCode::kDisconnected, "'" + kAll[mortal] + "'");
+          ASSERT_EQ(text.find("group."), std::string::npos) << text;
+          by_call = by_call || text.find("'all_gather' may have run") != std::string::npos;
         }
       }
       // A leader may die having answered some.
@@ -287,6 +291,7 @@ void DieAtEachStep(size_t mortal) {
       for (size_t i = kWorkers; i < results.size(); ++i) ASSERT_EQ(results[i]->values, ValuesOf(alive));
       ASSERT_EQ(group.open(), 0u);
     }
+    ASSERT_EQ(by_call, mortal == 0) << "seed " << seed;
   }
 }
 
