@@ -5,7 +5,6 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/StreamGuard.h>
-#include <cxxabi.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -13,10 +12,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <mutex>
-#include <typeinfo>
 #include <unordered_map>
+
+#include "gradwire/future.h"
 
 namespace gradwire::autograd {
 namespace {
@@ -62,32 +61,16 @@ struct LeafEntry {
   std::optional<c10::Stream> stream;
 };
 
-std::string TypeName(const std::exception& error) {
-  int status = 0;
-  char* name = abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status);
-  std::string result = name ? name : typeid(error).name();
-  std::free(name);
-  return result;
-}
-
 Failure DescribeCaught(const Describe& describe) {
   if (describe) {
     if (auto known = describe(std::current_exception())) return std::move(*known);
   }
-  try {
-    throw;
-  } catch (const Error& error) {
-    Failure failure = error.failure();
+  Failure failure = detail::CaughtFailure();
+  if (failure.code != ErrorCode::kRemote) {
     failure.type_name = "gradwire::Error " + std::string(ErrorCodeName(failure.code));
     failure.code = ErrorCode::kRemote;
-    return failure;
-  } catch (const c10::Error& error) {
-    return {.code = ErrorCode::kRemote, .text = error.what_without_backtrace(), .type_name = TypeName(error)};
-  } catch (const std::exception& error) {
-    return {.code = ErrorCode::kRemote, .text = error.what(), .type_name = TypeName(error)};
-  } catch (...) {
-    return {.code = ErrorCode::kRemote, .text = "an exception of unknown type"};
   }
+  return failure;
 }
 
 void CheckForNan(Node& node, const TensorList& outputs) {

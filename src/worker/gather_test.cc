@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "gradwire/worker.h"
+#include "worker/test_failure.h"
 #include "worker/test_store.h"
 
 namespace gradwire {
@@ -49,15 +50,6 @@ class Group {
  private:
   std::vector<std::unique_ptr<Worker>> workers_;
 };
-
-Failure FailureOf(const std::function<void()>& use) {
-  try {
-    use();
-  } catch (const Error& error) {
-    return error.failure();
-  }
-  return {.code = ErrorCode::kInternal, .text = "no error"};
-}
 
 // Until the other side of what `done` looks at, which no event tells of, has come so far.
 void Until(const std::function<bool()>& done) {

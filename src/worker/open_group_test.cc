@@ -9,6 +9,7 @@
 
 #include "base/event.h"
 #include "gradwire/worker.h"
+#include "worker/test_failure.h"
 #include "worker/test_store.h"
 
 namespace gradwire {
@@ -40,14 +41,6 @@ class OpenGroupOfWorkers : public testing::Test {
     return process;
   }
 
-  static Failure FailureOf(const std::function<void()>& use) {
-    try {
-      use();
-    } catch (const Error& error) {
-      return error.failure();
-    }
-    return {.code = ErrorCode::kInternal, .text = "no error"};
-  }
   static int64_t RankOf(Worker& from, const std::string& to) {
     return from.rpc_sync<int64_t>(to, "rank", std::tuple<>());
   }

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/event.h"
+#include "worker/test_failure.h"
 
 namespace gradwire {
 namespace {
@@ -60,15 +61,6 @@ Workers Start(int count, const std::string& store, const std::function<void(Work
   }
   for (auto& thread : threads) thread.join();
   return workers;
-}
-
-Failure FailureOf(const std::function<void()>& use) {
-  try {
-    use();
-  } catch (const Error& error) {
-    return error.failure();
-  }
-  return {.code = ErrorCode::kInternal, .text = "no error"};
 }
 
 int64_t RankOf(Worker& from, const std::string& to) { return from.rpc_sync<int64_t>(to, "rank", std::tuple<>()); }
