@@ -54,7 +54,7 @@ class GRADWIRE_API ValueWriter {
   void PutDevice(std::string_view device);
   void PutPickle(std::string_view pickle);
   void PutTensor(const at::Tensor& tensor, bool parameter = false);  // an undefined tensor travels as None
-  void PutTensorAgain(size_t index, bool parameter = false);  // one that is in the table already
+  void PutTensorAgain(size_t index, bool parameter = false);         // one that is in the table already
   void PutReference(std::shared_ptr<Reference> reference);
   // The counted number of values (of a dict: key, value, key, value, ...) must follow.
   void BeginTuple(size_t count);

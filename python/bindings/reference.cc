@@ -91,7 +91,10 @@ void BindReference(py::module_& module) {
              return ReferenceObject{worker.Own(std::move(value), std::move(type_name))};
            }),
            py::arg("worker"), py::arg("value"), py::arg("type_name"))
-      .def(py::init([](const HandleBox& box) { return ReferenceObject{box.handle, box.made_by}; }), py::arg("handle"))
+      .def(py::init([](const HandleBox& box) {
+             return ReferenceObject{box.handle, box.made_by};
+           }),
+           py::arg("handle"))
       .def("_fetch", FetchNow<&RRefHandle::FetchAndWait>, py::arg("timeout"))
       .def("_local", FetchNow<&RRefHandle::LocalValue>, py::arg("timeout"))
       .def("is_owner", [](const ReferenceObject& self) { return self.handle.get_anyway()->is_owner(); })

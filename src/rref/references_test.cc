@@ -39,12 +39,8 @@ TEST(ReferencesHeader, ACreationUnderAnUsedIdIsRefusedAndLeavesTheFirstAlone) {
 TEST(RRefOfNothing, IsAnErrorThatSaysSoAtEachUse) {
   const RRef<int64_t> nothing;
   const std::function<void()> uses[] = {
-      [&] { nothing.to_here(); },
-      [&] { nothing.local_value(); },
-      [&] { nothing.owner(); },
-      [&] { nothing.is_owner(); },
-      [&] { nothing.confirmed_by_owner(); },
-      [&] { EncodeValue(std::tuple(nothing)); },
+      [&] { nothing.to_here(); },  [&] { nothing.local_value(); },        [&] { nothing.owner(); },
+      [&] { nothing.is_owner(); }, [&] { nothing.confirmed_by_owner(); }, [&] { EncodeValue(std::tuple(nothing)); },
   };
   for (const auto& use : uses) {
     try {

@@ -153,8 +153,7 @@ void OpenGroup::Drain(milliseconds timeout) {
     if (timeout.count() > 0 && rpc_->clock().Now() >= end) {
       throw Error(ErrorCode::kTimedOut, "shutdown timed out: " + std::to_string(counts.pending) +
                                             " calls of this worker and " + std::to_string(counts.serving) +
-                                            " calls of others are still under way" +
-                                            DescribeWork(*rpc_, {}));
+                                            " calls of others are still under way" + DescribeWork(*rpc_, {}));
     }
     Event never;
     rpc_->executor()->Await(never, pause);

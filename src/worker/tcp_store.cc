@@ -4,8 +4,8 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <cerrno>
 #include <cstdlib>
@@ -25,8 +25,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kPause{100};            // between looks at what the outside wants, and between attempts
-constexpr milliseconds kConnectLimit{2000};    // of one attempt
+constexpr milliseconds kPause{100};          // between looks at what the outside wants, and between attempts
+constexpr milliseconds kConnectLimit{2000};  // of one attempt
 constexpr milliseconds kNoLimit = std::chrono::hours(24 * 365);
 
 bool EnvironmentIs(const char* name, const char* value) {
@@ -159,8 +159,8 @@ c10::intrusive_ptr<c10d::Store> OpenTcpStore(const std::string& host, uint16_t p
   if (!over) {
     std::lock_guard lock(attempt->mutex);
     attempt->given_up = true;
-    throw Error(ErrorCode::kUnreachable, "no store to meet at " + where + " within " + std::to_string(limit.count()) +
-                                             " ms: " + attempt->state);
+    throw Error(ErrorCode::kUnreachable,
+                "no store to meet at " + where + " within " + std::to_string(limit.count()) + " ms: " + attempt->state);
   }
   if (attempt->store) return attempt->store;
   if (options.isServer && PortIsTaken(port)) {

@@ -14,8 +14,8 @@
 namespace gradwire {
 namespace {
 
-constexpr size_t kMostOfOne = 5;    // calls of one worker
-constexpr size_t kMostOfAll = 20;   // in one text
+constexpr size_t kMostOfOne = 5;   // calls of one worker
+constexpr size_t kMostOfAll = 20;  // in one text
 constexpr std::chrono::milliseconds kLimit{1000};
 
 using Lines = std::tuple<std::vector<std::string>, std::vector<std::string>>;  // as rpc::Rpc::Work

@@ -51,9 +51,9 @@ WorkerOptions Checked(WorkerOptions options) {
   const bool is_open = options.world_size == WorkerOptions::kOpenGroup;
   if (options.world_size < 0) throw Error(ErrorCode::kInvalid, "world_size must be given: at least 1, or kOpenGroup");
   if (options.rank < 0 || (!is_open && options.rank >= options.world_size)) {
-    throw Error(ErrorCode::kInvalid,
-                "rank " + std::to_string(options.rank) + " is not in 0 .. " + std::to_string(options.world_size - 1) +
-                    ", which a group of world_size " + std::to_string(options.world_size) + " has");
+    throw Error(ErrorCode::kInvalid, "rank " + std::to_string(options.rank) + " is not in 0 .. " +
+                                         std::to_string(options.world_size - 1) + ", which a group of world_size " +
+                                         std::to_string(options.world_size) + " has");
   }
   if (options.num_worker_threads < 1) throw Error(ErrorCode::kInvalid, "num_worker_threads must be at least 1");
   if (options.rpc_timeout.count() < 0) throw Error(ErrorCode::kInvalid, "rpc_timeout must not be negative");
