@@ -14,6 +14,10 @@ endif()
 # Designated initializers leave fields out on purpose; g++ takes that for a slip.
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -fPIC)
 
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-Wno-subobject-linkage)  # g++ takes a source among others for a header
+endif()
+
 if(GRADWIRE_SANITIZE)
   # vptr: needs type information that libtorch hides. Errors are fatal, so that a test cannot pass in spite of one.
   add_compile_options(-fsanitize=${GRADWIRE_SANITIZE} -fno-sanitize=vptr -fno-sanitize-recover=all

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <thread>
 
+#include "autograd/test_tensors.h"
 #include "base/loop.h"
 #include "base/thread_pool.h"
 #include "rpc/rpc.h"
@@ -112,10 +113,6 @@ class Current {
   Autograd& autograd_;
   const ContextId outer_;
 };
-
-double Difference(const at::Tensor& a, const at::Tensor& b) {
-  return a.defined() && b.defined() ? (a - b).abs().max().item<double>() : 1e9;
-}
 
 // Parameters on three workers: "one" on worker 1 calls "two" on worker 2, which calls "zero" back on worker 0.
 struct Model {

@@ -10,12 +10,12 @@
 #include <deque>
 #include <thread>
 
+#include "autograd/test_tensors.h"
+
 namespace gradwire::autograd {
 namespace {
 
-constexpr WorkerId kPeer{7, 1};
-
-at::Tensor Leaf(std::initializer_list<int64_t> sizes) { return at::randn(sizes, at::kDouble).set_requires_grad(true); }
+constexpr WorkerId kFar{7, 1};
 
 NodePtr Send(const TensorList& sent) { return c10::make_intrusive<SendBackward>(sent); }
 
@@ -125,12 +125,12 @@ TEST(PassTest, A2_OnlyWhatEntriesReachIsWaitedFor) {
 TEST(PassTest, ReceiveNodesAreFoundOnceAndGetZerosForWhatIsUnused) {
   TensorList received{at::ones({2}, at::kDouble).set_requires_grad(true),
                       at::ones({3}, at::kDouble).set_requires_grad(true)};
-  const RecvPtr recv = RecvBackward::Attach(received, kPeer, MessageId{kPeer, 5});
+  const RecvPtr recv = RecvBackward::Attach(received, kFar, MessageId{kFar, 5});
   EXPECT_FALSE(received[0].is_leaf());
   EXPECT_EQ(received[1].grad_fn()->name(), "torch::distributed::autograd::RecvRpcBackward");
   TensorList left;
   Pass pass({.leave = [&](const RecvBackward& node, TensorList gradients) {
-    EXPECT_EQ(node.peer(), kPeer);
+    EXPECT_EQ(node.peer(), kFar);
     EXPECT_EQ(node.message().number, 5u);
     EXPECT_TRUE(left.empty());
     left = std::move(gradients);
@@ -149,7 +149,7 @@ TEST(PassTest, ReceiveNodesAreFoundOnceAndGetZerosForWhatIsUnused) {
 
 TEST(PassTest, LocalBackwardThroughAReceivedTensorIsAClearError) {
   TensorList received{at::ones({2}).set_requires_grad(true)};
-  RecvBackward::Attach(received, kPeer, MessageId{kPeer, 5});
+  RecvBackward::Attach(received, kFar, MessageId{kFar, 5});
   try {
     torch::autograd::backward({received[0].sum()}, {});
     FAIL() << "no error";

@@ -8,15 +8,10 @@
 #include <thread>
 
 #include "autograd/test_network.h"
+#include "autograd/test_tensors.h"
 
 namespace gradwire::autograd {
 namespace {
-
-at::Tensor Leaf(std::initializer_list<int64_t> sizes) { return at::randn(sizes, at::kDouble).set_requires_grad(true); }
-
-double Difference(const at::Tensor& a, const at::Tensor& b) {
-  return a.defined() && b.defined() ? (a - b).abs().max().item<double>() : 1e9;
-}
 
 Failure FailureOf(const std::function<void()>& body) {
   try {

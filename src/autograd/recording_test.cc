@@ -3,11 +3,10 @@
 
 #include "autograd/protocol.h"
 #include "autograd/test_network.h"
+#include "autograd/test_tensors.h"
 
 namespace gradwire::autograd {
 namespace {
-
-at::Tensor Leaf(std::initializer_list<int64_t> sizes) { return at::randn(sizes, at::kDouble).set_requires_grad(true); }
 
 TEST(RecordingTest, A7_ReleaseFollowsTheCallsOfTheContext) {
   TestNetwork network(4);

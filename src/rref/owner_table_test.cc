@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "rref/test_ids.h"
+
 namespace gradwire::rref {
 namespace {
 
-constexpr WorkerId kO{0, 7}, kU{1, 7}, kV{2, 7};
-constexpr RRefId kRRef{kU, 0};
 constexpr ForkId kForkU{kU, 1}, kForkV{kU, 2};
 
 std::shared_ptr<const Value> MakeValue() { return std::make_shared<Value>(); }

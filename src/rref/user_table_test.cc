@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "rref/test_ids.h"
+
 namespace gradwire::rref {
 namespace {
 
-constexpr WorkerId kO{0, 7}, kU{1, 7}, kV{2, 7};
-constexpr RRefId kRRef{kU, 0};
 constexpr ForkId kFork{kU, 1};
 
 std::shared_ptr<const Failure> Why(ErrorCode code) { return std::make_shared<const Failure>(Failure{.code = code}); }

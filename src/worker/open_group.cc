@@ -22,7 +22,6 @@ constexpr const char* kAliveFunction = "group.alive";  // nothing -> nothing
 constexpr milliseconds kRecordLimit{3000};
 constexpr milliseconds kTellLimit{5000};
 constexpr milliseconds kAliveLimit{3000};  // less than an attempt to connect takes: silence is no refusal
-constexpr milliseconds kFirstPause{2}, kLongestPause{100};
 
 std::string RecordKey(int64_t place) { return "gradwire/open/record/" + std::to_string(place); }
 
@@ -146,7 +145,8 @@ void OpenGroup::TellAll(const std::vector<rpc::Member>& others, milliseconds lim
 
 void OpenGroup::Drain(milliseconds timeout) {
   const TimePoint end = rpc_->clock().Now() + timeout;
-  milliseconds pause = kFirstPause;
+  constexpr milliseconds kLongestPause{100};
+  milliseconds pause{2};
   for (;;) {
     const rpc::Rpc::Counts counts = rpc_->counts();
     if (counts.pending == 0 && counts.serving == 0) return;

@@ -11,8 +11,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstPause{2}, kLongestPause{100};
-
 Payload RoundPayload(uint32_t round) { return EncodeValue<std::tuple<uint32_t>>({round}); }
 uint32_t RoundOf(const Payload& payload) { return std::get<0>(DecodeValue<std::tuple<uint32_t>>(payload)); }
 
@@ -228,7 +226,8 @@ void Quiesce::Lead(uint32_t round, Moment end) {
   for (const rpc::Peer& peer : LivePeers()) Tell(peer, "group.count", round);
   AwaitArrivals(round, end);
   std::optional<Wave> last;
-  milliseconds pause = kFirstPause;
+  constexpr milliseconds kLongestPause{100};
+  milliseconds pause{2};
   while (!Finished(round)) {
     const std::vector<rpc::Peer> peers = LivePeers();
     // What a lost worker had sent or handled is in nobody's sum: then only rest can be seen, not balance.

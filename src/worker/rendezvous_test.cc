@@ -53,7 +53,7 @@ rpc::Member MemberNamed(const std::string& name, uint32_t rank) {
           .addresses = {"tcp://127.0.0.1:" + std::to_string(4000 + rank)}};
 }
 
-std::optional<Failure> FailureOf(const std::function<void()>& use) {
+std::optional<Failure> FailureIfAny(const std::function<void()>& use) {
   try {
     use();
   } catch (const Error& error) {
@@ -67,7 +67,7 @@ std::vector<std::optional<Failure>> RunRanks(uint32_t ranks, const std::function
   std::vector<std::optional<Failure>> failures(ranks);
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] { failures[rank] = FailureOf([&] { body(rank); }); });
+    threads.emplace_back([&, rank] { failures[rank] = FailureIfAny([&] { body(rank); }); });
   }
   for (auto& thread : threads) thread.join();
   return failures;
@@ -78,7 +78,7 @@ TEST(WorkerName, IsLettersDigitsAndThreeSigns) {
   CheckWorkerName(std::string(127, 'x'));
   for (const std::string& bad : {std::string(), std::string(128, 'x'), std::string("a b"), std::string("a/b"),
                                  std::string("\xc3\xbc"), std::string("a\0", 2)}) {
-    const auto failure = FailureOf([&] { CheckWorkerName(bad); });
+    const auto failure = FailureIfAny([&] { CheckWorkerName(bad); });
     ASSERT_TRUE(failure) << bad;
     EXPECT_EQ(failure->code, ErrorCode::kInvalid);
     EXPECT_NE(failure->text.find("'" + bad + "'"), std::string::npos);
@@ -139,7 +139,7 @@ TEST(RendezvousTest, MissingRanksAreNamedWhenTheLimitHasPassed) {
   MemoryStore store;
   Rendezvous rendezvous(store, 1, 4, milliseconds(50));
   store.Set("gradwire/1/unrelated", "");
-  const auto failure = FailureOf([&] { rendezvous.Exchange(MemberNamed("worker1", 1)); });
+  const auto failure = FailureIfAny([&] { rendezvous.Exchange(MemberNamed("worker1", 1)); });
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code, ErrorCode::kTimedOut);
   EXPECT_NE(failure->text.find("missing: rank 0, 2, 3"), std::string::npos) << failure->text;
@@ -149,7 +149,7 @@ TEST(RendezvousTest, WhoHasMetWaitsUntilAllHaveReadTheRecords) {
   MemoryStore store;
   Rendezvous first(store, 0, 2, milliseconds(50));
   Rendezvous second(store, 1, 2, milliseconds(50));
-  const auto failure = FailureOf([&] { first.AwaitAllReady(); });
+  const auto failure = FailureIfAny([&] { first.AwaitAllReady(); });
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code, ErrorCode::kTimedOut);
   second.AwaitAllReady();
@@ -159,7 +159,7 @@ TEST(RendezvousTest, ARecordThatIsNoneIsAnErrorThatNamesTheRank) {
   MemoryStore store;
   Rendezvous rendezvous(store, 1, 2, milliseconds(1000));
   store.Set("gradwire/1/worker/0", "noise");
-  const auto failure = FailureOf([&] { rendezvous.Exchange(MemberNamed("worker1", 1)); });
+  const auto failure = FailureIfAny([&] { rendezvous.Exchange(MemberNamed("worker1", 1)); });
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code, ErrorCode::kInvalid);
   EXPECT_NE(failure->text.find("rank 0"), std::string::npos) << failure->text;

@@ -1,4 +1,4 @@
-// Workers of one process, joined by TCP and a file: their start, their end, and what is refused.
+// WorkerList of one process, joined by TCP and a file: their start, their end, and what is refused.
 #include "gradwire/worker.h"
 
 #include <gtest/gtest.h>
@@ -39,16 +39,16 @@ uint16_t FreePort() {
   return ntohs(address.sin_port);
 }
 
-using Workers = std::vector<std::unique_ptr<Worker>>;
+using WorkerList = std::vector<std::unique_ptr<Worker>>;
 
-void OnAll(const Workers& workers, const std::function<void(Worker&)>& body) {
+void OnAll(const WorkerList& workers, const std::function<void(Worker&)>& body) {
   std::vector<std::thread> threads;
   for (const auto& worker : workers) threads.emplace_back([&] { body(*worker); });
   for (auto& thread : threads) thread.join();
 }
 
-Workers Start(int count, const std::string& store, const std::function<void(WorkerOptions&)>& change = {}) {
-  Workers workers(count);
+WorkerList Start(int count, const std::string& store, const std::function<void(WorkerOptions&)>& change = {}) {
+  WorkerList workers(count);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
@@ -66,7 +66,7 @@ Workers Start(int count, const std::string& store, const std::function<void(Work
 int64_t RankOf(Worker& from, const std::string& to) { return from.rpc_sync<int64_t>(to, "rank", std::tuple<>()); }
 
 TEST(WorkerTest, KnowsItsGroup) {
-  const Workers workers = Start(3, NewStore());
+  const WorkerList workers = Start(3, NewStore());
   Worker& worker = *workers[1];
   EXPECT_EQ(worker.info().name, "worker1");
   ASSERT_EQ(worker.worker_infos().size(), 3u);
@@ -79,14 +79,14 @@ TEST(WorkerTest, KnowsItsGroup) {
 TEST(WorkerTest, M4_AGroupMayStartAgainOnOneStore) {
   const std::string store = NewStore();
   for (int round = 0; round < 3; ++round) {
-    const Workers workers = Start(2, store);
+    const WorkerList workers = Start(2, store);
     EXPECT_EQ(RankOf(*workers[0], "worker1"), 1);
     OnAll(workers, [](Worker& each) { each.shutdown(); });
   }
 }
 
 TEST(WorkerTest, M2_ShutdownWaitsForAllAndServesMeanwhile) {
-  const Workers workers = Start(3, NewStore());
+  const WorkerList workers = Start(3, NewStore());
   std::atomic<bool> ended{false};
   std::thread server([&] {
     workers[0]->shutdown();
@@ -104,7 +104,7 @@ TEST(WorkerTest, M2_ShutdownWaitsForAllAndServesMeanwhile) {
 }
 
 TEST(WorkerTest, M2_ATimeoutNamesWhoIsMissingAndEndsTheWorker) {
-  const Workers workers = Start(2, NewStore());
+  const WorkerList workers = Start(2, NewStore());
   const Failure failure = FailureOf([&] { workers[0]->shutdown(true, milliseconds(50)); });
   EXPECT_EQ(failure.code, ErrorCode::kTimedOut);
   EXPECT_NE(failure.text.find("worker1"), std::string::npos) << failure.text;
@@ -115,7 +115,7 @@ TEST(WorkerTest, M2_ATimeoutNamesWhoIsMissingAndEndsTheWorker) {
 TEST(WorkerTest, M2_ATimeoutNamesTheWorkThatGoesOn) {
   for (const size_t impatient : {0, 1}) {  // the leader, a follower
     Event running, go_on;
-    const Workers workers = Start(2, NewStore(), [&](WorkerOptions& options) {
+    const WorkerList workers = Start(2, NewStore(), [&](WorkerOptions& options) {
       options.functions->Add("block", [&] {
         running.Set();
         go_on.Wait();
@@ -135,7 +135,7 @@ TEST(WorkerTest, M2_ATimeoutNamesTheWorkThatGoesOn) {
 }
 
 TEST(WorkerTest, C5_AnExceptionOfCppIsToldWithItsFunction) {
-  const Workers workers = Start(2, NewStore(), [](WorkerOptions& options) {
+  const WorkerList workers = Start(2, NewStore(), [](WorkerOptions& options) {
     options.functions->Add("fail", []() -> int64_t { throw std::out_of_range("no such row"); });
   });
   const Failure failure = FailureOf([&] { workers[0]->rpc_sync<int64_t>("worker1", "fail", std::tuple<>()); });
@@ -149,7 +149,7 @@ TEST(WorkerTest, C5_AnExceptionOfCppIsToldWithItsFunction) {
 TEST(WorkerTest, M2_AFunctionOfTheWorkerCannotEndIt) {
   Worker* served = nullptr;
   Worker* other = nullptr;
-  const Workers workers = Start(2, NewStore(), [&](WorkerOptions& options) {
+  const WorkerList workers = Start(2, NewStore(), [&](WorkerOptions& options) {
     options.functions->Add("end", [&](bool graceful) { served->shutdown(graceful); });
     options.functions->Add("end_other", [&] { other->shutdown(false); });
   });
@@ -175,7 +175,7 @@ TEST(WorkerTest, M2_AFunctionOfTheWorkerCannotEndIt) {
 
 TEST(WorkerTest, M3_AWorkerThatGoesEndsTheCallsToIt) {
   std::vector<std::shared_ptr<IncomingCall>> kept;  // not by the handler: a call keeps the table that holds it
-  Workers workers = Start(2, NewStore(), [&](WorkerOptions& options) {
+  WorkerList workers = Start(2, NewStore(), [&](WorkerOptions& options) {
     if (options.rank != 0) return;
     options.functions->AddHandler("never", [&](const std::shared_ptr<IncomingCall>& call) { kept.push_back(call); });
   });
@@ -190,7 +190,7 @@ TEST(WorkerTest, M3_AWorkerThatGoesEndsTheCallsToIt) {
 }
 
 TEST(WorkerTest, UsesAfterShutdownAreClearErrors) {
-  const Workers workers = Start(1, NewStore());
+  const WorkerList workers = Start(1, NewStore());
   Worker& worker = *workers[0];
   worker.shutdown();
   for (const std::function<void()>& use :

@@ -10,7 +10,6 @@ namespace gradwire::sim {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-constexpr int kSeeds = 150;
 
 // Steps of arithmetic with the parameter of the worker that runs them, and calls that do the same elsewhere. `call` is
 // how another worker's part is run.
@@ -185,7 +184,7 @@ TEST_P(Gradients, A7_ReleaseWhileCallsAreUnderWay) {
   ExpectNothingLeft(context);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Gradients, testing::Range(0, kSeeds));
+INSTANTIATE_TEST_SUITE_P(Seeds, Gradients, testing::Range(0, 150));
 
 }  // namespace
 }  // namespace gradwire::sim

@@ -8,8 +8,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+Payload Five() { return EncodeValue(std::tuple<int64_t>(5)); }
+
 std::shared_ptr<Faults> Of(Fault fault) { return std::make_shared<Faults>(std::vector<Fault>{std::move(fault)}); }
-std::tuple<int64_t> Args(int64_t value) { return {value}; }
 
 class FaultsTest : public testing::TestWithParam<int> {
  protected:
@@ -38,7 +39,7 @@ class FaultsTest : public testing::TestWithParam<int> {
 TEST_P(FaultsTest, AFailedCallIsNeverSentAndTheNextOneWorks) {  // O5
   const auto cluster = Start({.function = "math.*", .failures = 2});
   for (int i = 0; i < 2; ++i) {
-    const Outcome outcome = cluster->CallOutcome(0, 1, "math.same", EncodeValue(Args(5)));
+    const Outcome outcome = cluster->CallOutcome(0, 1, "math.same", Five());
     ASSERT_FALSE(outcome.ok());
     EXPECT_EQ(outcome.failure().code, ErrorCode::kUnreachable);
   }
@@ -52,7 +53,7 @@ TEST_P(FaultsTest, AFailedCreationTakesNoIdAndSaysSoAtEachUse) {  // O5
   for (size_t owner = 0; owner < 2; ++owner) {
     const auto cluster = Start({.function = "math.same", .remote = true, .failures = 1});
     {
-      const RRef<int64_t> ref(cluster->Remote(0, owner, "math.same", EncodeValue(Args(5))));
+      const RRef<int64_t> ref(cluster->Remote(0, owner, "math.same", Five()));
       cluster->scheduler().RunReady();
       for (int use = 0; use < 2; ++use) {
         try {
@@ -72,7 +73,7 @@ TEST_P(FaultsTest, AFailedCreationTakesNoIdAndSaysSoAtEachUse) {  // O5
 TEST_P(FaultsTest, AFailedNotificationIsSentAgain) {  // R2: no drop is lost
   const auto cluster = Start({.function = "rref.drop", .failures = 3});
   {
-    const RRef<int64_t> ref(cluster->Remote(0, 1, "math.same", EncodeValue(Args(5))));
+    const RRef<int64_t> ref(cluster->Remote(0, 1, "math.same", Five()));
     EXPECT_EQ(ref.to_here(), 5);
   }
   ExpectNothingLeft(*cluster);
@@ -82,8 +83,8 @@ TEST_P(FaultsTest, ADelayedCreationRegistersAtOnceAndItsTimeoutIsTheCallersMatte
   for (size_t owner = 0; owner < 2; ++owner) {
     const auto cluster = Start({.function = "math.same", .remote = true, .delay = milliseconds(2000)});
     {
-      const RRef<int64_t> ref((*cluster)[0].references->Remote(cluster->rpc(owner).self(), "math.same",
-                                                               EncodeValue(Args(5)), {.timeout = milliseconds(1)}));
+      const RRef<int64_t> ref((*cluster)[0].references->Remote(cluster->rpc(owner).self(), "math.same", Five(),
+                                                               {.timeout = milliseconds(1)}));
       cluster->scheduler().Advance(milliseconds(100));
       EXPECT_THROW(ref.handle()->creation().wait(), Error);
       try {
@@ -104,7 +105,7 @@ TEST_P(FaultsTest, ADelayedCreationRegistersAtOnceAndItsTimeoutIsTheCallersMatte
 TEST_P(FaultsTest, ADelayHoldsBackOnlyWhatItNames) {
   const auto cluster = Start({.function = "math.same", .delay = milliseconds(1500)});
   (*cluster)[1].functions->Add("other", [](int64_t value) { return value; });
-  const Outcome late = cluster->CallOutcome(0, 1, "math.same", EncodeValue(Args(5)), {milliseconds(1000)});
+  const Outcome late = cluster->CallOutcome(0, 1, "math.same", Five(), {milliseconds(1000)});
   EXPECT_EQ(late.failure().code, ErrorCode::kTimedOut);
   const TimePoint begin = cluster->scheduler().Now();
   EXPECT_EQ(cluster->Call<int64_t>(0, 1, "other", int64_t{7}), 7);

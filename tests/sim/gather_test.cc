@@ -29,7 +29,7 @@ class Refusing final : public rpc::Interceptor {
   bool active = false;
 };
 
-class Group {
+class GatheringGroup {
  public:
   // What became of one worker's part in one gathering.
   struct Result {
@@ -38,7 +38,7 @@ class Group {
     Failure failure{.text = ""};
   };
 
-  explicit Group(int seed) : cluster_(static_cast<uint64_t>(seed), kWorkers, nullptr, {refusing_}) {
+  explicit GatheringGroup(int seed) : cluster_(static_cast<uint64_t>(seed), kWorkers, nullptr, {refusing_}) {
     for (size_t rank = 0; rank < kWorkers; ++rank) {
       gathers_[rank] = std::make_unique<Gather>(*cluster_[rank].internal);
       gathers_[rank]->Attach(&cluster_.rpc(rank));
@@ -103,7 +103,7 @@ std::map<std::string, std::string> ValuesOf(const Names& names, const std::strin
   return values;
 }
 
-void ExpectFailure(const Group::Result& result, ErrorCode code, const std::string& text) {
+void ExpectFailure(const GatheringGroup::Result& result, ErrorCode code, const std::string& text) {
   ASSERT_TRUE(result.over) << "hangs";
   EXPECT_EQ(result.failure.code, code) << result.failure.text;
   EXPECT_NE(result.failure.text.find(text), std::string::npos) << result.failure.text;
@@ -111,8 +111,8 @@ void ExpectFailure(const Group::Result& result, ErrorCode code, const std::strin
 
 TEST(Gather, GivesAllPartsToEachInAnyInterleaving) {
   for (int seed = 0; seed < 50; ++seed) {
-    Group group(seed);
-    std::vector<const Group::Result*> results;
+    GatheringGroup group(seed);
+    std::vector<const GatheringGroup::Result*> results;
     for (const std::string& name : kAll) results.push_back(&group.Start(results.size(), {}, name));
     group.RunReady();
     for (const auto* result : results) ASSERT_EQ(result->values, ValuesOf(kAll)) << "seed " << seed;
@@ -124,9 +124,9 @@ TEST(Gather, SetsAtOnceDoNotDisturbEachOther) {
   const std::vector<Names> sets{
       {"worker0", "worker1"}, {"worker1", "worker2"}, {"worker2"}, kAll, {"worker3", "worker1", "worker3"}};
   for (int seed = 0; seed < 20; ++seed) {
-    Group group(seed);
+    GatheringGroup group(seed);
     for (int round = 0; round < 3; ++round) {
-      std::vector<std::pair<const Group::Result*, std::map<std::string, std::string>>> results;
+      std::vector<std::pair<const GatheringGroup::Result*, std::map<std::string, std::string>>> results;
       for (size_t set = 0; set < sets.size(); ++set) {
         const std::string suffix = "/" + std::to_string(set) + "/" + std::to_string(round);
         for (size_t rank = 0; rank < kWorkers; ++rank) {
@@ -145,7 +145,7 @@ TEST(Gather, SetsAtOnceDoNotDisturbEachOther) {
 TEST(Gather, GatheringsOfOneSetComeInOrderHoweverFastEachIs) {
   constexpr int kRounds = 5;
   for (int seed = 0; seed < 30; ++seed) {
-    Group group(seed);
+    GatheringGroup group(seed);
     int right = 0;
     for (size_t rank = 0; rank < kWorkers; ++rank) {
       group.cluster().scheduler().Spawn([&group, &right, rank] {
@@ -167,8 +167,8 @@ TEST(Gather, GatheringsOfOneSetComeInOrderHoweverFastEachIs) {
 
 TEST(Gather, NobodyGoesOnBeforeTheLastHasCome) {
   for (size_t late = 0; late < kWorkers; ++late) {
-    Group group(static_cast<int>(late));
-    std::vector<const Group::Result*> results;
+    GatheringGroup group(static_cast<int>(late));
+    std::vector<const GatheringGroup::Result*> results;
     for (size_t rank = 0; rank < kWorkers; ++rank) {
       if (rank != late) results.push_back(&group.Start(rank, kAll, kAll[rank]));
     }
@@ -184,8 +184,8 @@ TEST(Gather, NobodyGoesOnBeforeTheLastHasCome) {
 TEST(C1, ATimeoutNamesWhoHasNotComeToAllOfThem) {
   for (int seed = 0; seed < 10; ++seed) {
     for (const auto& [impatient, late] : {std::pair<size_t, size_t>{0, 2}, {1, 2}, {3, 0}}) {
-      Group group(seed);
-      std::vector<const Group::Result*> results;
+      GatheringGroup group(seed);
+      std::vector<const GatheringGroup::Result*> results;
       for (size_t rank = 0; rank < kWorkers; ++rank) {
         if (rank == late) continue;
         const milliseconds timeout(rank == impatient ? 50 : 60'000);
@@ -212,8 +212,8 @@ TEST(C1, ATimeoutThatRacesTheLastPartIsEverybodysOrNobodys) {
   const Names pair{"worker0", "worker1"};
   int passed = 0, failed = 0;
   for (int seed = 0; seed < 300; ++seed) {
-    Group group(seed);
-    const Group::Result* leader = nullptr;
+    GatheringGroup group(seed);
+    const GatheringGroup::Result* leader = nullptr;
     SimScheduler& scheduler = group.cluster().scheduler();
     scheduler.CallAt(scheduler.Now() + milliseconds(50), [&] { leader = &group.Start(0, pair, "worker0"); });
     const auto& impatient = group.Start(1, pair, "worker1", milliseconds(50));
@@ -230,7 +230,7 @@ TEST(C1, ATimeoutThatRacesTheLastPartIsEverybodysOrNobodys) {
 
 TEST(C2, TheDeadlineOfTheCallThatGathersBindsLeadersAndOthers) {
   for (size_t rank : {0u, 1u}) {
-    Group group(7);
+    GatheringGroup group(7);
     Failure failure;
     group.cluster().scheduler().Spawn([&] {
       const rpc::DeadlineScope scope(group.cluster().scheduler().Now() + milliseconds(30));
@@ -253,8 +253,8 @@ void DieAtEachStep(size_t mortal) {
     bool by_call = false;  // an error came from the call that carries the part
     for (size_t step = 0; !outlived; ++step) {
       ASSERT_LT(step, 2000u) << "the gathering never ends";
-      Group group(seed);
-      std::vector<const Group::Result*> results;
+      GatheringGroup group(seed);
+      std::vector<const GatheringGroup::Result*> results;
       for (size_t rank = 0; rank < kWorkers; ++rank) results.push_back(&group.Start(rank, kAll, kAll[rank]));
       group.KillAfter(mortal, step);
       group.RunReady();
@@ -300,9 +300,9 @@ TEST(C1, TheDeathOfAnotherAtAnyStepEndsEachWait) { DieAtEachStep(2); }
 
 TEST(C1, OneThatHasNeverTalkedToAnybodyIsMissedWhenItDies) {
   for (bool before : {true, false}) {
-    Group group(3);
+    GatheringGroup group(3);
     if (before) group.Kill(3);
-    std::vector<const Group::Result*> results;
+    std::vector<const GatheringGroup::Result*> results;
     for (size_t rank = 0; rank < 3; ++rank) results.push_back(&group.Start(rank, kAll, kAll[rank]));
     group.RunReady();
     if (!before) {
@@ -317,7 +317,7 @@ TEST(C1, OneThatHasNeverTalkedToAnybodyIsMissedWhenItDies) {
 
 // The leader may never gather with the dead: its shutdown would wait for the call of the dead to be answered.
 TEST(C1, WhatTheDeadBeganEndsWithThem) {
-  Group group(9);
+  GatheringGroup group(9);
   group.Start(1, kAll, "worker1");
   const auto& other = group.Start(2, kAll, "worker2");
   group.RunReady();
@@ -330,7 +330,7 @@ TEST(C1, WhatTheDeadBeganEndsWithThem) {
 }
 
 TEST(C1, TheEndOfALeaderEndsItsOwnWaitAndTheOthers) {
-  Group group(5);
+  GatheringGroup group(5);
   const auto& leader = group.Start(0, kAll, "worker0");
   const auto& other = group.Start(1, kAll, "worker1");
   group.RunReady();
@@ -348,7 +348,7 @@ TEST(C1, TheEndOfALeaderEndsItsOwnWaitAndTheOthers) {
 
 // The count of gatherings stays the same as that of the others (O5).
 TEST(Gather, WhatIsRefusedBeforeItIsSentIsNoGathering) {
-  Group group(11);
+  GatheringGroup group(11);
   const Names pair{"worker0", "worker1"};
   const auto& unknown = group.Start(1, {"worker1", "nobody"}, "worker1");
   const auto& outsider = group.Start(1, {"worker0", "worker2"}, "worker1");

@@ -29,10 +29,10 @@ struct Node {
   Failure failure{.text = ""};
 };
 
-class Group {
+class MortalGroup {
  public:
-  explicit Group(int seed) : scheduler_(std::make_shared<SimScheduler>(static_cast<uint64_t>(seed))) {}
-  ~Group() {
+  explicit MortalGroup(int seed) : scheduler_(std::make_shared<SimScheduler>(static_cast<uint64_t>(seed))) {}
+  ~MortalGroup() {
     for (auto& node : nodes_) node->rpc->Stop("the simulation has ended");
     for (auto& node : nodes_) node->parts.transports[0]->Stop();
     scheduler_->RunReady();
@@ -137,7 +137,7 @@ void ExpectRefused(const Node& node, const std::string& text) {
 
 TEST(OpenGroup, WhoeverComesAtOnceAllKnowEachOther) {
   for (int seed = 0; seed < 50; ++seed) {
-    Group group(seed);
+    MortalGroup group(seed);
     for (uint32_t rank = 0; rank < 4; ++rank) group.Start("worker" + std::to_string(rank), rank);
     group.scheduler().RunReady();
     group.ExpectOneView(At(seed, 0));
@@ -145,7 +145,7 @@ TEST(OpenGroup, WhoeverComesAtOnceAllKnowEachOther) {
 }
 
 TEST(OpenGroup, TheNameAndTheRankOfALivingWorkerAreRefused) {
-  Group group(1);
+  MortalGroup group(1);
   group.Joined("a", 0);
   Node& name = group.Start("a", 1);
   Node& rank = group.Start("b", 0);
@@ -160,7 +160,7 @@ TEST(OpenGroup, TheNameAndTheRankOfALivingWorkerAreRefused) {
 TEST(OpenGroup, TheNameAndTheRankOfACrashedWorkerCanBeTakenAtOnce) {
   for (int seed = 0; seed < 50; ++seed) {
     for (const auto& [name, rank] : {std::pair<std::string, uint32_t>{"b", 1}, {"b", 7}, {"other", 1}}) {
-      Group group(seed);
+      MortalGroup group(seed);
       group.Joined("a", 0);
       Node& crashed = group.Joined("b", 1);
       group.Joined("c", 2);
@@ -181,7 +181,7 @@ TEST(OpenGroup, TheNameAndTheRankOfACrashedWorkerCanBeTakenAtOnce) {
 // One that others still hold a session with, but that cannot be reached any more where it said it listens.
 TEST(OpenGroup, WhatOthersHoldOfOneWhosePlaceIsTakenEndsAndItDoesNotComeBack) {
   for (int seed = 0; seed < 20; ++seed) {
-    Group group(seed);
+    MortalGroup group(seed);
     Node& a = group.Joined("a", 0);
     Node& unreachable = group.Joined("b", 1);
     const std::string record = EncodeMember({.peer = unreachable.self, .addresses = {"inproc://999"}});
@@ -198,7 +198,7 @@ TEST(OpenGroup, WhatOthersHoldOfOneWhosePlaceIsTakenEndsAndItDoesNotComeBack) {
 
 TEST(OpenGroup, OfManyWhoWantTheNameOfACrashedWorkerOneGetsIt) {
   for (int seed = 0; seed < 50; ++seed) {
-    Group group(seed);
+    MortalGroup group(seed);
     group.Joined("a", 0);
     group.Crash(group.Joined("b", 1));
     std::vector<Node*> newcomers;
@@ -219,7 +219,7 @@ TEST(OpenGroup, OneThatDiesAtAnyStepOfItsJoiningIsNoObstacle) {
     bool outlived = false;
     for (size_t step = 0; !outlived; ++step) {
       ASSERT_LT(step, 2000u);
-      Group group(seed);
+      MortalGroup group(seed);
       group.Joined("a", 0);
       group.Joined("c", 2);
       Node& mortal = group.Start("b", 1);
@@ -235,7 +235,7 @@ TEST(OpenGroup, OneThatDiesAtAnyStepOfItsJoiningIsNoObstacle) {
 }
 
 TEST(OpenGroup, WhoSaysNothingIsNotTakenForDead) {
-  Group group(4);
+  MortalGroup group(4);
   group.Joined("a", 0);
   transport::InprocTransport silent(group.network(), group.shared_scheduler());
   std::vector<std::shared_ptr<transport::Connection>> open;
@@ -254,7 +254,7 @@ TEST(OpenGroup, WhoSaysNothingIsNotTakenForDead) {
 }
 
 TEST(OpenGroup, AnotherWorkerAtTheAddressOfACrashedOneIsNotIt) {
-  Group group(5);
+  MortalGroup group(5);
   const Node& other = group.Joined("a", 0);
   const rpc::Peer crashed{.id = {1, 5}, .name = "b"};
   group.store().Set("gradwire/open/name/b", EncodeMember({.peer = crashed, .addresses = {other.address}}));

@@ -10,13 +10,14 @@
 namespace gradwire::sim {
 namespace {
 
-constexpr size_t kWorkers = 4;
-constexpr int kSeeds = 10;
+constexpr int kOrders = 10;
 
 // A group whose workers wait in one round; their calls may go on meanwhile.
-class Group {
+class LeavingGroup {
  public:
-  explicit Group(int seed) : cluster_(static_cast<uint64_t>(seed), kWorkers) {
+  static constexpr size_t kWorkers = 4;
+
+  explicit LeavingGroup(int seed) : cluster_(static_cast<uint64_t>(seed), kWorkers) {
     for (size_t rank = 0; rank < kWorkers; ++rank) {
       Node& node = nodes_[rank];
       node.quiesce = std::make_unique<Quiesce>(*cluster_[rank].internal);
@@ -89,16 +90,17 @@ class Group {
 
 TEST(M2, NobodyEndsBeforeAllHaveArrivedAndTheWorkIsDone) {
   for (int seed = 0; seed < 50; ++seed) {
-    Group group(seed);
+    LeavingGroup group(seed);
     group.SendRelay(1, 2, 20);
-    for (size_t rank = 0; rank + 1 < kWorkers; ++rank) group.StartWait(rank);
+    for (size_t rank = 0; rank + 1 < LeavingGroup::kWorkers; ++rank) group.StartWait(rank);
     group.cluster().scheduler().RunReady();
     group.cluster().scheduler().Advance(std::chrono::minutes(5));
-    for (size_t rank = 0; rank < kWorkers; ++rank) EXPECT_FALSE(group[rank].over) << "worker3 has not arrived";
+    for (size_t rank = 0; rank < LeavingGroup::kWorkers; ++rank)
+      EXPECT_FALSE(group[rank].over) << "worker3 has not arrived";
     group.SendRelay(3, 0, 20);
     group.StartWait(3);
     group.cluster().scheduler().Advance(std::chrono::minutes(5));
-    for (size_t rank = 0; rank < kWorkers; ++rank) {
+    for (size_t rank = 0; rank < LeavingGroup::kWorkers; ++rank) {
       EXPECT_TRUE(group[rank].over) << "seed " << seed;
       EXPECT_EQ(group[rank].failure, "");
       EXPECT_EQ(group[rank].runs_when_over, 42);
@@ -107,13 +109,13 @@ TEST(M2, NobodyEndsBeforeAllHaveArrivedAndTheWorkIsDone) {
 }
 
 TEST(M2, ATimeoutEndsTheWaitForOneThatLivesAndIsSilent) {
-  Group group(1);
+  LeavingGroup group(1);
   std::vector<std::shared_ptr<IncomingCall>> kept;
   group.cluster()[2].internal->Remove("group.count");
   group.cluster()[2].internal->AddHandler("group.count",
                                           [&](const std::shared_ptr<IncomingCall>& call) { kept.push_back(call); },
                                           {.is_ordered = true, .is_internal = true});
-  for (size_t rank = 0; rank < kWorkers; ++rank) group.StartWait(rank, std::chrono::seconds(5));
+  for (size_t rank = 0; rank < LeavingGroup::kWorkers; ++rank) group.StartWait(rank, std::chrono::seconds(5));
   group.cluster().scheduler().Advance(std::chrono::minutes(5));
   EXPECT_TRUE(group[0].over);
   EXPECT_NE(group[0].failure.find("worker2"), std::string::npos) << group[0].failure;
@@ -123,17 +125,17 @@ TEST(M2, ATimeoutEndsTheWaitForOneThatLivesAndIsSilent) {
 
 // One dies at each step of the round in turn, until the round is over before it does.
 void DieAtEachStep(std::vector<size_t> mortals) {
-  for (int seed = 0; seed < kSeeds; ++seed) {
+  for (int seed = 0; seed < kOrders; ++seed) {
     bool outlived = false;
     for (size_t step = 0; !outlived; step += mortals.size() == 1 ? 1 : 3) {
       ASSERT_LT(step, 2000u) << "the round never ends";
-      Group group(seed);
+      LeavingGroup group(seed);
       group.SendRelay(1, 2, 5);
-      for (size_t rank = 0; rank < kWorkers; ++rank) group.StartWait(rank);
+      for (size_t rank = 0; rank < LeavingGroup::kWorkers; ++rank) group.StartWait(rank);
       for (size_t rank : mortals) group.KillAfter(rank, step);
       group.cluster().scheduler().Advance(std::chrono::minutes(5));
       outlived = true;
-      for (size_t rank = 0; rank < kWorkers; ++rank) {
+      for (size_t rank = 0; rank < LeavingGroup::kWorkers; ++rank) {
         ASSERT_TRUE(group[rank].over) << "worker" << rank << " hangs; seed " << seed << ", step " << step;
         if (group[rank].dead && !group[rank].failure.empty()) outlived = false;
         ASSERT_TRUE(group[rank].dead || group[rank].failure.empty())
