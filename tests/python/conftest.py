@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -16,6 +17,10 @@ import torch
 from gradwire import rpc
 
 LIMIT_S = 60
+
+# What a shell starts in the background ignores interrupts, and so would the programs that the tests interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def options(store: Path, **given) -> rpc.TensorPipeRpcBackendOptions:
@@ -94,6 +99,7 @@ class Scripts:
     def __init__(self, folder: Path):
         self.folder = folder
         self.processes = []
+        self.limits = []
 
     def start(self, text, *arguments):
         path = self.folder / f"program{len(self.processes)}.py"
@@ -106,6 +112,11 @@ class Scripts:
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         self.processes.append(process)
+        # A test that waits for what the program prints fails by this, instead of never.
+        limit = threading.Timer(2 * LIMIT_S, process.kill)
+        limit.daemon = True
+        limit.start()
+        self.limits.append(limit)
         return process
 
     def run(self, text, *arguments):
@@ -118,6 +129,8 @@ class Scripts:
 def scripts(tmp_path):
     made = Scripts(tmp_path)
     yield made
+    for limit in made.limits:
+        limit.cancel()
     for process in made.processes:
         if process.poll() is None:
             process.kill()
