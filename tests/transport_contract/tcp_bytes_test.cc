@@ -1,10 +1,13 @@
 // What a stranger's bytes do to a TCP transport: they end the stranger's connection, and nothing else.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "base/log.h"
 #include "base/loop.h"
@@ -62,7 +65,8 @@ class TcpBytes : public testing::Test {
       log_.emplace_back(text);
     });
     address_ = server_.Listen([this](std::shared_ptr<Connection> connection) {
-      auto recorder = std::make_shared<Recorder>();
+      auto recorder = std::make_shared<Recorder>(
+          [this](const wire::FrameHeader&, const std::string&) { last_reader_ = std::this_thread::get_id(); });
       connection->Start(recorder);
       std::lock_guard lock(mutex_);
       recorders_.push_back(recorder);
@@ -84,6 +88,10 @@ class TcpBytes : public testing::Test {
     std::lock_guard lock(mutex_);
     return log_;
   }
+  std::shared_ptr<Connection> ConnectionOf(size_t index) {
+    std::lock_guard lock(mutex_);
+    return connections_[index];
+  }
   std::string Frame(size_t body) { return MakeFrame(1, std::string(body, 'x')).bytes; }
 
   LogSink before_;
@@ -95,6 +103,7 @@ class TcpBytes : public testing::Test {
   std::vector<std::shared_ptr<Recorder>> recorders_;
   std::vector<std::shared_ptr<Connection>> connections_;
   std::vector<std::string> log_;
+  std::atomic<std::thread::id> last_reader_{};
 };
 
 TEST_F(TcpBytes, AFrameMayArriveByteByByte) {
@@ -103,6 +112,51 @@ TEST_F(TcpBytes, AFrameMayArriveByteByByte) {
   for (const char byte : Frame(40) + Frame(0)) stranger.Send({&byte, 1});
   ASSERT_TRUE(recorder->WaitForFrames(2));
   EXPECT_EQ(recorder->TakeFrames()[0].body, std::string(40, 'x'));
+}
+
+// The loop has learnt that there is something to read, and is busy elsewhere while a waiting thread borrows the read
+// role and reads it. What the loop does about it afterwards must not ask for the role.
+TEST_F(TcpBytes, O1AnEventOlderThanTheLoanDoesNotEndIt) {
+  Stranger stranger(address_);
+  const auto recorder = AcceptedAs(0);
+  stranger.Send(Frame(1));
+  ASSERT_TRUE(recorder->WaitForFrames(1));
+
+  // Both are ready before the loop looks again, this one first.
+  Event looked_away, look_again, busy, go_on;
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  loop_.Watch(pipe_ends[0], EPOLLIN | EPOLLET, [&](uint32_t) {
+    busy.Set();
+    go_on.Wait(kPatience);
+  });
+  loop_.Post([&] {
+    looked_away.Set();
+    look_again.Wait(kPatience);
+  });
+  ASSERT_TRUE(looked_away.Wait(kPatience));
+  ASSERT_EQ(write(pipe_ends[1], "x", 1), 1);
+  stranger.Send(Frame(2));
+  look_again.Set();
+  ASSERT_TRUE(busy.Wait(kPatience));
+
+  Event enough;
+  std::thread reader([&] { ConnectionOf(0)->ReadUntil(enough, kPatience); });
+  EXPECT_TRUE(recorder->WaitForFrames(2));
+  EXPECT_EQ(last_reader_.load(), reader.get_id());
+  go_on.Set();
+  Event handled;
+  loop_.Post([&] { handled.Set(); });
+  EXPECT_TRUE(handled.Wait(kPatience));
+  for (size_t frames = 3; frames < 10; ++frames) {
+    stranger.Send(Frame(3));
+    EXPECT_TRUE(recorder->WaitForFrames(frames));
+    EXPECT_EQ(last_reader_.load(), reader.get_id());
+  }
+  enough.Set();
+  reader.join();
+  loop_.Unwatch(pipe_ends[0]);
+  for (const int end : pipe_ends) close(end);
 }
 
 TEST_F(TcpBytes, ABadHeaderClosesItsConnectionAloneWithOneLogLine) {
