@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "rpc/deadline.h"
+#include "rpc/function_entry.h"
 #include "rpc/rpc_impl.h"
 
 namespace gradwire::rpc {
@@ -49,6 +50,12 @@ void Rpc::Impl::Send(Call call, const std::shared_ptr<PendingCall>& pending) {
   const Peer& to = member->peer;
   const std::shared_ptr<Session> session = SessionWith(to);
   if (!session) throw Error(Stopped(self().name, stop_reason()));
+
+  if (!call.internal) {
+    if (const auto entry = options_.internal_functions->Find(call.function); entry && entry->is_internal) {
+      throw Error(ErrorCode::kInvalid, "'" + call.function + "' is a function of gradwire's own, not for programs");
+    }
+  }
 
   wire::Request request;
   request.call_id = pending_.NextId();

@@ -78,7 +78,7 @@ void Session::Attach(std::shared_ptr<transport::Connection> connection) {
     std::lock_guard lock(receive_mutex_);
     ++open_connections_;
   }
-  Failure ended;
+  std::optional<Failure> ended;
   {
     std::lock_guard lock(send_mutex_);
     if (state_ != State::kEnded) {
@@ -94,10 +94,10 @@ void Session::Attach(std::shared_ptr<transport::Connection> connection) {
       ended = ended_because_;
     }
   }
-  if (ended.text.empty()) {
-    Flush();
+  if (ended) {
+    connection->Close(*ended);
   } else {
-    connection->Close(ended);
+    Flush();
   }
 }
 
