@@ -81,13 +81,11 @@ class GRADWIRE_API Arguments {
     try {
       return Codec<T>::Read(reader_);
     } catch (const Error& error) {
-      Rethrow(error);
+      RethrowAbout("argument " + std::to_string(number_) + " of '" + function_ + "'", error);
     }
   }
 
  private:
-  [[noreturn]] void Rethrow(const Error& error) const;
-
   const std::string& function_;
   ValueReader reader_;
   size_t number_ = 0;

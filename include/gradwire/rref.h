@@ -51,9 +51,9 @@ class RRef {
   explicit RRef(std::shared_ptr<RRefHandle> handle) : handle_(std::move(handle)) {}
 
   // A copy of the value; on the owner the value itself (a tensor shares its storage). Blocks; throws Error.
-  T to_here(CallOptions options = {}) const { return DecodeValue<T>(referred().FetchAndWait(options).value()); }
+  T to_here(CallOptions options = {}) const { return Decode(referred().FetchAndWait(options)); }
   // The same on the owner alone: Error(kInvalid) elsewhere.
-  T local_value() const { return DecodeValue<T>(referred().LocalValue({}).value()); }
+  T local_value() const { return Decode(referred().LocalValue({})); }
 
   WorkerInfo owner() const { return referred().owner(); }
   bool is_owner() const { return referred().is_owner(); }
@@ -62,6 +62,9 @@ class RRef {
 
  private:
   friend struct Codec<RRef>;
+  T Decode(Outcome value) const {
+    return detail::DecodeValueOf<T>(value.value(), [&] { return "the value on worker '" + owner().name + "'"; });
+  }
   RRefHandle& referred() const {
     if (!handle_) throw Error(ErrorCode::kInvalid, "an RRef that refers to nothing");
     return *handle_;

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "gradwire/error.h"
 #include "gradwire/export.h"
 #include "gradwire/payload.h"
 
@@ -244,5 +245,22 @@ T DecodeValue(const Payload& payload) {
   ValueReader reader(payload);
   return Codec<T>::Read(reader);
 }
+
+namespace detail {
+
+// Throws `error` again; its text says first what it is about.
+[[noreturn]] GRADWIRE_API void RethrowAbout(const std::string& what, const Error& error);
+
+// DecodeValue(), whose errors say of what: `what()`.
+template <class T, class What>
+T DecodeValueOf(const Payload& payload, What what) {
+  try {
+    return DecodeValue<T>(payload);
+  } catch (const Error& error) {
+    RethrowAbout(what(), error);
+  }
+}
+
+}  // namespace detail
 
 }  // namespace gradwire

@@ -104,7 +104,7 @@ class GRADWIRE_API Worker {
              CallOptions options = {}) {
     Outcome outcome = SendAndWait(worker_info(to), function, EncodeValue(args), std::move(options));
     Payload& value = outcome.value();
-    if constexpr (!std::is_void_v<R>) return DecodeValue<R>(value);
+    if constexpr (!std::is_void_v<R>) return DecodeResult<R>(value, function, to);
   }
 
   // The same without waiting. An error of the arguments is thrown here, all others come from the future.
@@ -116,13 +116,13 @@ class GRADWIRE_API Worker {
   Future<R> rpc_async(const std::string& to, const std::string& function, const std::tuple<A...>& args,
                       CallOptions options = {}) {
     auto state = NewFuture();
-    Completion done = [promise = detail::Promise(state)](Outcome outcome) {
+    Completion done = [promise = detail::Promise(state), function, to](Outcome outcome) {
       try {
         Payload& value = outcome.value();
         if constexpr (std::is_void_v<R>) {
           promise->Complete(nullptr);
         } else {
-          promise->Complete(std::make_shared<R>(DecodeValue<R>(value)));
+          promise->Complete(std::make_shared<R>(DecodeResult<R>(value, function, to)));
         }
       } catch (...) {
         promise->Fail(detail::CaughtFailure());
@@ -156,7 +156,7 @@ class GRADWIRE_API Worker {
   std::map<std::string, T> all_gather(const T& value, std::vector<std::string> workers = {}, CallOptions options = {}) {
     std::map<std::string, T> all;
     for (auto& [name, part] : AllGather(EncodeValue(value), std::move(workers), std::move(options))) {
-      all.emplace(name, DecodeValue<T>(part));
+      all.emplace(name, detail::DecodeValueOf<T>(part, [&] { return "what worker '" + name + "' has passed"; }));
     }
     return all;
   }
@@ -208,6 +208,12 @@ class GRADWIRE_API Worker {
   autograd::Autograd& autograd();
 
  private:
+  template <class R>
+  static R DecodeResult(const Payload& value, const std::string& function, const std::string& worker) {
+    return detail::DecodeValueOf<R>(value,
+                                    [&] { return "the result of '" + function + "' on worker '" + worker + "'"; });
+  }
+
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

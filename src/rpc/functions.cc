@@ -80,17 +80,11 @@ Arguments::Arguments(IncomingCall& call, size_t wanted) : function_(call.functio
   try {
     found = reader_.BeginSequence();
   } catch (const Error& error) {
-    throw Error(ErrorCode::kInvalid, "the arguments of '" + function_ + "': " + error.failure().text);
+    RethrowAbout("the arguments of '" + function_ + "'", error);
   }
   if (found == wanted) return;
   throw Error(ErrorCode::kInvalid, "'" + function_ + "' takes " + std::to_string(wanted) +
                                        (wanted == 1 ? " argument" : " arguments") + ", got " + std::to_string(found));
-}
-
-void Arguments::Rethrow(const Error& error) const {
-  Failure failure = error.failure();
-  failure.text = "argument " + std::to_string(number_) + " of '" + function_ + "': " + failure.text;
-  throw Error(std::move(failure));
 }
 
 }  // namespace detail

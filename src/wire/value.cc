@@ -215,5 +215,11 @@ size_t ReadTupleOf(ValueReader& reader, size_t wanted) {
   return found;
 }
 
+void RethrowAbout(const std::string& what, const Error& error) {
+  Failure failure = error.failure();
+  failure.text = what + ": " + failure.text;
+  throw Error(std::move(failure));
+}
+
 }  // namespace detail
 }  // namespace gradwire

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <stdexcept>
@@ -73,6 +74,35 @@ TEST(WorkerTest, KnowsItsGroup) {
   EXPECT_EQ(worker.worker_info(2).name, "worker2");
   for (int64_t rank = 0; rank < 3; ++rank) EXPECT_EQ(RankOf(worker, "worker" + std::to_string(rank)), rank);
   EXPECT_EQ(FailureOf([&] { RankOf(worker, "nobody"); }).code, ErrorCode::kUnknownWorker);
+  OnAll(workers, [](Worker& each) { each.shutdown(); });
+}
+
+TEST(WorkerTest, AResultOfAnotherTypeIsAnErrorThatNamesItsSource) {
+  const WorkerList workers = Start(2, NewStore());
+  Worker& worker = *workers[0];
+  const std::string expected = "the result of 'rank' on worker 'worker1': expected a string, got an int";
+  const auto text = [&](const std::function<void()>& use) { return FailureOf(use).text; };
+  EXPECT_EQ(text([&] { worker.rpc_sync<std::string>("worker1", "rank", std::tuple<>()); }), expected);
+  EXPECT_EQ(text([&] { worker.rpc_async<std::string>("worker1", "rank", std::tuple<>()).wait(); }), expected);
+  EXPECT_EQ(text([&] { worker.remote<std::string>("worker1", "rank", std::tuple<>()).to_here(); }),
+            "the value on worker 'worker1': expected a string, got an int");
+  std::array<std::string, 2> failures;
+  OnAll(workers, [&](Worker& each) {
+    const bool first = each.info().id == 0;
+    failures[first ? 0 : 1] = text([&] { first ? (void)each.all_gather(1) : (void)each.all_gather(std::string("a")); });
+  });
+  EXPECT_EQ(failures[0], "what worker 'worker1' has passed: expected an int, got a string");
+  EXPECT_EQ(failures[1], "what worker 'worker0' has passed: expected a string, got an int");
+  OnAll(workers, [](Worker& each) { each.shutdown(); });
+}
+
+TEST(WorkerTest, FunctionsOfTheLibraryItselfAreNotForPrograms) {
+  const WorkerList workers = Start(2, NewStore());
+  for (const char* name : {"group.arrive", "autograd.mark"}) {
+    const Failure failure = FailureOf([&] { workers[0]->rpc_sync<void>("worker1", name, std::tuple<>()); });
+    EXPECT_EQ(failure.code, ErrorCode::kInvalid) << name;
+    EXPECT_NE(failure.text.find(name), std::string::npos) << failure.text;
+  }
   OnAll(workers, [](Worker& each) { each.shutdown(); });
 }
 
