@@ -116,6 +116,7 @@ bool IsShort(const std::string& function, const Payload& args) {
   std::string_view name = std::string_view(function).substr(std::strlen(kOperatorPrefix));
   name = name.substr(0, name.find('.'));
   if (!std::binary_search(kCheap.begin(), kCheap.end(), name)) return false;
+  if (args.tensors.empty()) return false;  // [0] * n is a `mul` whose work no argument's size tells
   int64_t elements = 0;
   for (const at::Tensor& tensor : args.tensors) {
     if (!tensor.defined()) continue;

@@ -98,6 +98,7 @@ TEST(Operators, AreShortOnlyWhenCheapAndSmall) {
   EXPECT_TRUE(IsShort("aten.add.Tensor", few));
   EXPECT_FALSE(IsShort("aten.add.Tensor", many));
   EXPECT_FALSE(IsShort("aten.repeat", few));
+  EXPECT_FALSE(IsShort("aten.mul.left_t", EncodeOperatorArguments({c10::List<int64_t>({0}), int64_t{1} << 30})));
   EXPECT_FALSE(IsShort("aten.ones", EncodeOperatorArguments({})));
   Functions functions;
   RegisterOperators(functions);
