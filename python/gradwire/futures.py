@@ -25,6 +25,7 @@ class Future(torch.futures.Future[T], Generic[T]):
     """
 
     _call: _C.Call | None = None  # the call that completes it
+    _origin: _C.Call | None = None  # for futures that others complete: a call that they wait for
 
     def cancel(self) -> bool:
         """Ends the call with an error whose code is Cancelled, unless it has ended; True when it did.
@@ -39,10 +40,20 @@ class Future(torch.futures.Future[T], Generic[T]):
 
     def wait(self) -> T:
         """The value; blocks until it is there. Raises what the function raised on its callee, each time."""
-        if self._call is not None and not self.done():
-            self._call.check()  # nobody would end it in a forked child
+        self._check()
         _C.future_wait(self, _default.worker)
         return super().wait()
+
+    def _check(self) -> None:
+        """Nobody would end it in a forked child."""
+        call = self._call or self._origin
+        if call is not None and not self.done():
+            call.check()
+
+    def _follow(self, other: torch.futures.Future[Any]) -> None:
+        """Notes that this is done no sooner than `other`."""
+        if isinstance(other, Future) and not other.done():
+            self._origin = other._call or other._origin
 
     def then(self, callback: Callable[["Future[T]"], S]) -> "Future[S]":
         """The future of what `callback(self)` returns.
@@ -50,6 +61,7 @@ class Future(torch.futures.Future[T], Generic[T]):
         What it raises is raised by that future's `wait`, as an exception that is a RuntimeError and of its own type.
         """
         following: Future[S] = Future()
+        following._follow(self)
         _C.future_then(self, callback, following, _default.worker)
         return following
 
@@ -59,6 +71,7 @@ class Future(torch.futures.Future[T], Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         """The value, in a coroutine on a running event loop of asyncio; other coroutines run meanwhile."""
+        self._check()
         if not self.done():
             loop = asyncio.get_running_loop()
             waiter = loop.create_future()
@@ -101,6 +114,7 @@ def collect_all(futures: list[Future[Any]]) -> Future[list[Future[Any]]]:
             collected.set_result(futures)
 
     for future in futures:
+        collected._follow(future)
         future.add_done_callback(count)
     if not futures:
         collected.set_result(futures)
@@ -111,6 +125,8 @@ def wait_all(futures: list[Future[Any]]) -> list[Any]:
     """The values of all of them. Raises the first error that comes, without waiting for the rest."""
     futures = list(futures)
     first_end: Future[None] = Future()
+    for future in futures:
+        first_end._follow(future)
     inner = torch.futures.collect_all(cast(list[torch.futures.Future[Any]], futures))
     inner.add_done_callback(lambda _: first_end.set_result(None))
     first_end.wait()

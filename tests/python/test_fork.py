@@ -1,5 +1,6 @@
 """Forked children of a process with a worker: they have copies of its objects, not its threads."""
 
+import asyncio
 import gc
 import os
 import signal
@@ -7,7 +8,7 @@ import time
 
 import pytest
 
-from gradwire import Error, autograd, rpc
+from gradwire import Error, autograd, futures, rpc
 
 
 class Thing:
@@ -38,8 +39,13 @@ def test_c1_a_child_cannot_use_or_drop_what_is_the_parents(group):
         reference = rpc.remote("worker1", Thing)
         own = rpc.RRef(Thing())
         future = rpc.rpc_async("worker1", time.sleep, args=(0.5,))
+        following = future.then(lambda _: None)
+        collected = futures.collect_all([futures.Future(), following])
         context = autograd.context()
         context.__enter__()
+
+        async def awaited():
+            await following
 
         def child():
             nonlocal reference, own, context
@@ -49,6 +55,10 @@ def test_c1_a_child_cannot_use_or_drop_what_is_the_parents(group):
                 lambda: reference.rpc_sync().number(),
                 lambda: own.local_value(),
                 lambda: future.wait(),
+                lambda: following.wait(),
+                lambda: collected.wait(),
+                lambda: asyncio.run(awaited()),
+                lambda: futures.wait_all([future, following]),
                 lambda: future.cancel(),
             ):
                 with pytest.raises(Error, match=r"before the process was forked|has not been initialized"):
