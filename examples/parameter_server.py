@@ -167,9 +167,9 @@ def train(epochs: int, output: Path) -> float:
         for _ in range(epochs):
             for loss in training.epoch():
                 losses.append(loss)
-                bar.update()
                 rate = bar.format_dict["rate"] or 0
-                bar.set_postfix_str(f"loss {loss:.3f}, {rate * samples:.0f} samples/s")
+                bar.set_postfix_str(f"loss {loss:.3f}, {rate * samples:.0f} samples/s", refresh=False)
+                bar.update()
             accuracies.append(training.accuracy())
     draw(losses, accuracies, output / "parameter_server.png")
     return accuracies[-1]
