@@ -29,7 +29,7 @@ function(gradwire_compile_with target)
   if(arg_PCH)
     string(MAKE_C_IDENTIFIER "gradwire_pch_${arg_PCH}" pch)
     if(NOT TARGET ${pch})
-      file(WRITE ${PROJECT_BINARY_DIR}/${pch}.cc "")
+      file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${pch}.cc CONTENT "")  # written once: builds stay up to date
       add_library(${pch} OBJECT ${PROJECT_BINARY_DIR}/${pch}.cc)
       target_link_libraries(${pch} PRIVATE ${arg_LINK})
       list(TRANSFORM arg_PCH REPLACE "(.+)" "<\\1>")
