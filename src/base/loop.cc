@@ -5,16 +5,39 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "gradwire/error.h"
+
 namespace gradwire {
+
+namespace {
+
+// epoll_pwait2, or what is there of it: kernels before 5.11 and some sandboxes have none.
+int WaitForEvents(int epoll, epoll_event* events, int size, const timespec* limit) {
+  static std::atomic<bool> is_missing{false};
+  if (!is_missing.load(std::memory_order_relaxed)) {
+    const int count = epoll_pwait2(epoll, events, size, limit, nullptr);
+    if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return count;
+    is_missing.store(true, std::memory_order_relaxed);
+  }
+  int64_t left_ms = -1;
+  if (limit) left_ms = limit->tv_sec * 1000 + (limit->tv_nsec + 999'999) / 1'000'000;
+  return epoll_wait(epoll, events, size, static_cast<int>(std::min<int64_t>(left_ms, 60'000)));
+}
+
+}  // namespace
 
 struct Loop::State {
   int epoll = -1;
@@ -58,7 +81,7 @@ int Loop::State::Sleep(std::array<epoll_event, 64>& events) {
       sleeping_until = TimePoint::max();
     }
   }
-  const int count = epoll_pwait2(epoll, events.data(), static_cast<int>(events.size()), limit, nullptr);
+  const int count = WaitForEvents(epoll, events.data(), static_cast<int>(events.size()), limit);
   std::lock_guard lock(mutex);
   sleeping_until = TimePoint::min();
   return count;
@@ -117,6 +140,11 @@ void Loop::State::Run() {
 Loop::Loop(std::function<void()> thread_start) : state_(std::make_unique<State>()) {
   state_->epoll = epoll_create1(EPOLL_CLOEXEC);
   state_->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (state_->epoll < 0 || state_->wake < 0) {
+    const std::string cause = std::strerror(errno);
+    if (state_->epoll >= 0) close(state_->epoll);
+    throw Error(ErrorCode::kInternal, "a worker's loop cannot begin: " + cause);
+  }
   epoll_event event{.events = EPOLLIN, .data = {.fd = state_->wake}};
   epoll_ctl(state_->epoll, EPOLL_CTL_ADD, state_->wake, &event);
   state_->thread = std::thread([state = state_.get(), thread_start = std::move(thread_start)] {

@@ -1,4 +1,4 @@
-// FailureOf: what a use of a worker fails with, for tests.
+// FailureOf: what a use fails with, for tests of all layers.
 #pragma once
 
 #include <functional>

@@ -129,10 +129,7 @@ Event* ThreadPool::State::SummonLocked() {
 
 void ThreadPool::State::SpawnLocked() {
   try {
-    std::thread thread([self = shared_from_this()] {
-      pthread_setname_np(pthread_self(), "gradwire-pool");
-      self->Run();
-    });
+    std::thread thread([self = shared_from_this()] { self->Run(); });
     ++starting;
     ++threads;
     const auto id = thread.get_id();
@@ -200,7 +197,8 @@ bool ThreadPool::State::NextTask(std::unique_lock<std::mutex>& lock, Task& task)
       current_doing->task = ++begun;
       return true;
     }
-    // With work left, those that run take it.
+    // With work left, those that run take it, or the watch finds that they stand.
+    if (!queue.empty()) WatchLocked();
     if (stopping || !Sleep(lock)) {
       --threads;
       return false;
