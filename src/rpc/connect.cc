@@ -61,7 +61,7 @@ void Rpc::Impl::Connect(const std::shared_ptr<Session>& session) {
 void Rpc::Impl::TryAddress(const std::shared_ptr<Session>& session, const std::vector<std::string>& addresses,
                            size_t index, const std::string& failures) {
   std::shared_ptr<transport::Transport> transport;
-  for (; index < addresses.size() && !transport; ++index) {
+  for (; index < addresses.size(); ++index) {
     const std::string scheme = addresses[index].substr(0, addresses[index].find("://"));
     for (const auto& candidate : options_.transports) {
       if (candidate->scheme() == scheme) transport = candidate;
@@ -69,10 +69,10 @@ void Rpc::Impl::TryAddress(const std::shared_ptr<Session>& session, const std::v
     if (transport) break;
   }
   if (!transport) {
-    return session->End({.code = ErrorCode::kUnreachable,
-                         .text = "worker '" + session->peer().name + "' cannot be reached: " +
-                                 (failures.empty() ? "it has no address that this worker can use" : failures),
-                         .worker = session->peer().name});
+    return session->ConnectFailed({.code = ErrorCode::kUnreachable,
+                                   .text = "worker '" + session->peer().name + "' cannot be reached: " +
+                                           (failures.empty() ? "it has no address that this worker can use" : failures),
+                                   .worker = session->peer().name});
   }
   transport->Connect(addresses[index], clock().Now() + kConnectLimit,
                      [self = shared_from_this(), session, addresses, index, failures](

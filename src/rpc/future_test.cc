@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "base/event.h"
+#include "base/test_failure.h"
 #include "base/thread_pool.h"
 #include "gradwire/call.h"
 
@@ -26,16 +28,6 @@ struct Futures : testing::Test {
 };
 
 const Failure kFailure{.code = ErrorCode::kRemote, .text = "no such row", .type_name = "std::out_of_range"};
-
-template <class F>
-Failure FailureOf(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.failure();
-  }
-  return {};
-}
 
 TEST_F(Futures, AChainOfTenThousandCallbacksNeedsNoStack) {
   const Future<int> first = Make();

@@ -51,12 +51,13 @@ void Link::SendHello(wire::FrameKind kind, const Peer& to) {
 }
 
 std::byte* Link::BulkTarget(const wire::FrameHeader& header, std::string_view body) {
-  return open_ ? session_->BulkTarget(header, body) : nullptr;
+  return delivers_ ? session_->BulkTarget(header, body) : nullptr;  // a message comes before its bytes
 }
 
 void Link::OnFrame(const wire::FrameHeader& header, std::string body) {
   if (open_) {
-    if (!std::exchange(delivers_, true)) session_->SetIncoming(connection_);
+    if (!delivers_) session_->SetIncoming(connection_);
+    delivers_ = true;
     return session_->OnFrame(header, body);
   }
   if (accepted_ && header.kind == wire::FrameKind::kHello) return OnHello(body);
@@ -113,7 +114,7 @@ void Link::OnClosed(const Failure& reason) {
   if (open_) {
     session_->OnConnectionClosed(lost);
   } else {
-    session_->End(lost);
+    session_->ConnectFailed(lost);
   }
 }
 

@@ -24,14 +24,39 @@ bool PendingCalls::SetTimer(CallId id, TimerId timer) {
   return true;
 }
 
-std::shared_ptr<PendingCall> PendingCalls::Take(CallId id) {
+std::shared_ptr<PendingCall> PendingCalls::Take(CallId id, std::optional<WorkerId> to) {
   std::lock_guard lock(mutex_);
+  return TakeLocked(id, to);
+}
+
+std::shared_ptr<PendingCall> PendingCalls::TakeLocked(CallId id, std::optional<WorkerId> to) {
   auto it = calls_.find(id);
-  if (it == calls_.end()) return nullptr;
+  if (it == calls_.end() || (to && it->second->to.id != *to)) return nullptr;
   auto call = std::move(it->second);
   calls_.erase(it);
   external_ -= !call->internal;
   return call;
+}
+
+std::shared_ptr<PendingCall> PendingCalls::TakeToCancel(CallId id) {
+  std::lock_guard lock(mutex_);
+  if (auto it = sending_.find(id); it != sending_.end()) it->second = true;
+  return TakeLocked(id);
+}
+
+std::shared_ptr<PendingCall> PendingCalls::BeginSend(CallId id) {
+  std::lock_guard lock(mutex_);
+  auto call = TakeLocked(id);
+  if (call) sending_.emplace(id, false);
+  return call;
+}
+
+bool PendingCalls::EndSend(CallId id) {
+  std::lock_guard lock(mutex_);
+  auto it = sending_.find(id);
+  const bool cancelled = it->second;
+  sending_.erase(it);
+  return cancelled;
 }
 
 std::vector<std::shared_ptr<PendingCall>> PendingCalls::TakeAllTo(WorkerId peer) {
@@ -58,10 +83,10 @@ std::vector<std::shared_ptr<PendingCall>> PendingCalls::TakeAll() {
   return taken;
 }
 
-CallState PendingCalls::StateOf(CallId id) const {
+CallState PendingCalls::StateOf(CallId id, WorkerId to) const {
   std::lock_guard lock(mutex_);
   auto it = calls_.find(id);
-  return it == calls_.end() ? CallState{} : it->second->state;
+  return it == calls_.end() || it->second->to.id != to ? CallState{} : it->second->state;
 }
 
 std::vector<std::shared_ptr<const PendingCall>> PendingCalls::All() const {

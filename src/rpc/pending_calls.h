@@ -26,7 +26,8 @@ struct PendingCall {
   bool internal = false;
   bool waits = false;               // a thread waits for `answered`; else `done` is called
   bool short_completion = false;    // `done` may run under a role
-  std::shared_ptr<Event> admitted;  // of a call that waits for credit: set once it does not
+  std::shared_ptr<void> unsent;     // of a call that waits for credit: what there is to send,
+  std::shared_ptr<Event> admitted;  // and what is set once it does not wait any more
   TimePoint since{};                // its first entry into the table
   TimerId timer = 0;                // by SetTimer() while in the table
 
@@ -46,22 +47,31 @@ class PendingCalls {
   void Add(std::shared_ptr<PendingCall> call);
   // False when the call has been taken already: then the timer is not needed.
   bool SetTimer(CallId id, TimerId timer);
-  // nullptr when somebody else has taken it.
-  std::shared_ptr<PendingCall> Take(CallId id);
+  // nullptr when somebody else has taken it, or it was made to another than `to`.
+  std::shared_ptr<PendingCall> Take(CallId id, std::optional<WorkerId> to = std::nullopt);
+  // For a cancel. nullptr too for one that is just being sent: EndSend() tells of it.
+  std::shared_ptr<PendingCall> TakeToCancel(CallId id);
+  // Takes out one that has waited for credit, to put it in again when it is sent; nullptr when it has ended.
+  std::shared_ptr<PendingCall> BeginSend(CallId id);
+  // Whether a cancel came meanwhile.
+  bool EndSend(CallId id);
   std::vector<std::shared_ptr<PendingCall>> TakeAllTo(WorkerId peer);
   std::vector<std::shared_ptr<PendingCall>> TakeAll();
-  // A copy of the state that its interceptors gave the call; empty when it is no longer there.
-  CallState StateOf(CallId id) const;
+  // A copy of the state that its interceptors gave the call; empty when Take() would give nothing.
+  CallState StateOf(CallId id, WorkerId to) const;
   // Without the internal ones.
   std::vector<std::shared_ptr<const PendingCall>> All() const;
   size_t size() const;
   size_t external() const;  // without the internal ones
 
  private:
+  std::shared_ptr<PendingCall> TakeLocked(CallId id, std::optional<WorkerId> to = std::nullopt);
+
   mutable std::mutex mutex_;
   CallId last_id_ = 0;
   size_t external_ = 0;
   std::unordered_map<CallId, std::shared_ptr<PendingCall>> calls_;
+  std::unordered_map<CallId, bool> sending_;  // between BeginSend() and EndSend(): whether a cancel came
 };
 
 }  // namespace gradwire::rpc

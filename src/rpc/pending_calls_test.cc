@@ -37,6 +37,30 @@ TEST(PendingCalls, TheEndOfAPeerTakesItsCallsAlone) {
   EXPECT_EQ(table.Take(other_life->id), other_life);
 }
 
+TEST(PendingCalls, OnlyTheCalleeAnswers) {
+  PendingCalls table;
+  const auto call = MakeCall(table, {1, 1});
+  call->state[0] = std::make_shared<int>(1);
+  EXPECT_EQ(table.Take(call->id, WorkerId{2, 1}), nullptr);
+  EXPECT_FALSE(table.StateOf(call->id, {2, 1})[0]);
+  EXPECT_TRUE(table.StateOf(call->id, {1, 1})[0]);
+  EXPECT_EQ(table.Take(call->id, WorkerId{1, 1}), call);
+}
+
+TEST(PendingCalls, ACancelThatComesWhileACallIsSentIsNotLost) {
+  PendingCalls table;
+  const auto call = MakeCall(table, {1, 1});
+  EXPECT_EQ(table.BeginSend(call->id), call);
+  EXPECT_EQ(table.TakeToCancel(call->id), nullptr);
+  table.Add(call);
+  EXPECT_TRUE(table.EndSend(call->id));
+  EXPECT_EQ(table.TakeToCancel(call->id), call);
+  EXPECT_EQ(table.BeginSend(call->id), nullptr) << "it has ended";
+  const auto other = MakeCall(table, {1, 1});
+  EXPECT_EQ(table.BeginSend(other->id), other);
+  EXPECT_FALSE(table.EndSend(other->id));
+}
+
 TEST(PendingCalls, InternalCallsAreNotCountedAsWork) {
   PendingCalls table;
   const auto internal = MakeCall(table, {1, 1}, true);

@@ -8,11 +8,12 @@ namespace gradwire::rpc {
 
 Task Rpc::Impl::OnRequest(const std::shared_ptr<Session>& session, wire::Request request) {
   auto entry = options_.internal_functions->Find(request.function);
+  const bool is_internal = entry && entry->is_internal;
   if (!entry) entry = options_.functions->Find(request.function);
   const int64_t time_left_us = request.time_left_us;
-  auto call = std::make_shared<ServedCallImpl>(shared_from_this(), session, std::move(request), entry);
+  auto call = std::make_shared<ServedCallImpl>(shared_from_this(), session, std::move(request), entry, is_internal);
   if (time_left_us > 0) call->set_deadline(clock().Now() + std::chrono::microseconds(time_left_us));
-  if (!entry || !entry->is_internal) serving_.fetch_add(1);
+  if (!is_internal) serving_.fetch_add(1);
   // One that runs at once cannot be cancelled.
   if (!entry || !entry->is_short) served_.Add(call, clock());
   call->Header();
@@ -47,10 +48,10 @@ void Rpc::Impl::Dispatch(std::shared_ptr<ServedCallImpl> call) {
 }
 
 Task Rpc::Impl::OnReply(const std::shared_ptr<Session>& session, wire::Reply reply) {
-  CallState state = pending_.StateOf(reply.call_id);
+  CallState state = pending_.StateOf(reply.call_id, session->peer().id);
   for (const auto& interceptor : options_.interceptors) interceptor->OnReplyHeader(session->peer(), reply, state);
-  return [this, reply = std::move(reply)]() mutable {
-    if (auto pending = pending_.Take(reply.call_id)) {
+  return [this, reply = std::move(reply), from = session->peer().id]() mutable {
+    if (auto pending = pending_.Take(reply.call_id, from)) {
       pending->reply = std::move(reply);
       Deliver(std::move(pending));
     } else if (!reply.value.references.empty()) {
@@ -116,7 +117,7 @@ void Rpc::Impl::Expire(CallId id, std::chrono::microseconds limit) {
 
 void Rpc::Impl::OnServed(ServedCallImpl& call) {
   served_.Remove(call);
-  if (call.entry() && call.entry()->is_internal) return;
+  if (call.is_internal()) return;
   handled_.fetch_add(1);
   serving_.fetch_sub(1);
 }
@@ -131,7 +132,8 @@ void Rpc::Impl::OnEnded(const std::shared_ptr<Session>& session, const Failure& 
     for (const auto& call : served) call->Abandon();
     options_.executor->Post([served = std::move(served)] {});  // perhaps the last ones: not destroyed under a role
   }
-  if (options_.on_peer_ended) options_.on_peer_ended(session->peer(), reason);
+  // One without a name only asked whether this worker lives (Admit): it was no member whose rank means anything.
+  if (options_.on_peer_ended && !session->peer().name.empty()) options_.on_peer_ended(session->peer(), reason);
 }
 
 void Rpc::Impl::Admit(std::vector<Task> sends) {

@@ -83,12 +83,13 @@ class Rpc::Impl final : public SessionHost,
     wire::EncodedMessage message;
     bool keep_result = false;
     std::shared_ptr<PendingCall> pending;
-    std::chrono::microseconds limit;  // from now, or from `since` once it waits for credit
+    std::chrono::microseconds limit;  // from now, or from `since` when it waits for credit
     TimePoint since{};
   };
   void SendNow(Outgoing& call);
   void SendWithCredit(Outgoing call);
-  void SendAdmitted(Outgoing& call);
+  void SendAdmitted(Session& session, CallId id);
+  void SendCancel(Session& session, CallId id);
   // The reason when the peer's session has ended: nothing was sent. `pending` is in the table either way.
   std::optional<Failure> SendStep(Outgoing& call);
   // Fails the call unless it has ended otherwise.

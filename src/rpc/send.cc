@@ -106,7 +106,7 @@ void Rpc::Impl::SendNow(Outgoing& call) {
 }
 
 // The callee has too many requests that it has not begun: the call waits in the table, where its timeout, a cancel and
-// the end of the session find it. Nothing of it has been sent and no id is taken (O5).
+// the end of the session find it, and its arguments end with it. Nothing of it has been sent and no id is taken (O5).
 void Rpc::Impl::SendWithCredit(Outgoing call) {
   if (options_.refuse_without_credit) {
     throw Error(ErrorCode::kOverloaded, "worker '" + call.pending->to.name + "' takes no more calls now: " +
@@ -114,35 +114,40 @@ void Rpc::Impl::SendWithCredit(Outgoing call) {
   }
   const std::shared_ptr<Session> session = call.session;
   const auto admitted = std::make_shared<Event>();
-  const bool blocks = !call.pending->waits && !options_.executor->InTask();
-  call.pending->admitted = admitted;
+  // A reference has no id before its creating call has gone: that is waited for on any thread.
+  const bool blocks = !call.pending->waits && (call.keep_result || !options_.executor->InTask());
+  const auto pending = std::move(call.pending);  // which owns the rest
   call.since = clock().Now();
-  Await(call.pending, call.limit);
-  Task send = [self = shared_from_this(), call = std::make_shared<Outgoing>(std::move(call))] {
-    self->SendAdmitted(*call);
-  };
+  const std::chrono::microseconds limit = call.limit;
+  pending->admitted = admitted;
+  pending->unsent = std::make_shared<Outgoing>(std::move(call));
+  Await(pending, limit);
+  Task send = [self = shared_from_this(), session, id = pending->id] { self->SendAdmitted(*session, id); };
   if (session->credit().TakeOrKeep(send)) send();
   if (blocks) options_.executor->Await(*admitted);
 }
 
-void Rpc::Impl::SendAdmitted(Outgoing& call) {
-  const auto mine = pending_.Take(call.pending->id);
-  if (!mine) return Admit(call.session->credit().GiveBack());  // it has ended meanwhile
+void Rpc::Impl::SendAdmitted(Session& session, CallId id) {
+  const std::shared_ptr<PendingCall> mine = pending_.BeginSend(id);
+  if (!mine) return Admit(session.credit().GiveBack());  // it has ended meanwhile
+  const auto call = std::static_pointer_cast<Outgoing>(std::exchange(mine->unsent, nullptr));
   const auto admitted = std::exchange(mine->admitted, nullptr);
+  call->pending = mine;
   if (const TimerId timer = std::exchange(mine->timer, 0)) clock().Cancel(timer);
   try {
-    if (call.limit.count() > 0) {
-      const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(clock().Now() - call.since);
-      call.limit = std::max(call.limit - waited, std::chrono::microseconds(1));
-      if (call.request.time_left_us > 0) {
-        call.request.time_left_us = call.limit.count();
-        wire::SetTimeLeft(call.message, call.limit.count());
+    if (call->limit.count() > 0) {
+      const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(clock().Now() - call->since);
+      call->limit = std::max(call->limit - waited, std::chrono::microseconds(1));
+      if (call->request.time_left_us > 0) {
+        call->request.time_left_us = call->limit.count();
+        wire::SetTimeLeft(call->message, call->limit.count());
       }
     }
-    SendNow(call);
+    SendNow(*call);
   } catch (const Error& error) {
     EndWithout(mine, error.failure());
   }
+  if (pending_.EndSend(id)) CancelCall(id);
   admitted->Set();
 }
 
@@ -180,15 +185,17 @@ Outcome Rpc::Impl::SendAndWait(Call call) {
 }
 
 bool Rpc::Impl::CancelCall(uint64_t id) {
-  const auto pending = pending_.Take(id);
+  const auto pending = pending_.TakeToCancel(id);
   if (!pending) return false;
-  if (const auto session = SessionWith(pending->to)) {
-    if (!session->Enqueue(wire::FrameKind::kCancel, wire::Encode(wire::Cancel{id}))) session->Flush();
-  }
+  if (const auto session = SessionWith(pending->to)) SendCancel(*session, id);
   Failure failure{.code = ErrorCode::kCancelled,
                   .text = "the call of '" + pending->shown_as + "' was cancelled by its caller; it may have run"};
   EndWithout(pending, std::move(failure), /*here=*/true);
   return true;
+}
+
+void Rpc::Impl::SendCancel(Session& session, CallId id) {
+  if (!session.Enqueue(wire::FrameKind::kCancel, wire::Encode(wire::Cancel{id}))) session.Flush();
 }
 
 void Rpc::Impl::Notify(WorkerId to, const std::string& function, Payload args) {

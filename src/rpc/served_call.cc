@@ -47,10 +47,11 @@ struct Surroundings {
 }  // namespace
 
 ServedCallImpl::ServedCallImpl(std::shared_ptr<ServedCallHost> host, std::shared_ptr<Session> session,
-                               wire::Request request, std::shared_ptr<Functions::Entry> entry)
+                               wire::Request request, std::shared_ptr<Functions::Entry> entry, bool is_internal)
     : host_(std::move(host)),
       session_(std::move(session)),
       entry_(std::move(entry)),
+      is_internal_(is_internal),
       caller_{session_->peer().name, session_->peer().id.rank},
       request_(std::move(request)) {}
 

@@ -34,7 +34,7 @@ class ServedCallHost {
 class ServedCallImpl final : public IncomingCall, public std::enable_shared_from_this<ServedCallImpl> {
  public:
   ServedCallImpl(std::shared_ptr<ServedCallHost> host, std::shared_ptr<Session> session, wire::Request request,
-                 std::shared_ptr<Functions::Entry> entry);
+                 std::shared_ptr<Functions::Entry> entry, bool is_internal);
   ~ServedCallImpl() override;
 
   // Header step: interceptors see the request (read role).
@@ -45,6 +45,7 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   void set_deadline(TimePoint deadline) { deadline_ = deadline; }
   std::optional<TimePoint> deadline() const { return deadline_; }
   const std::shared_ptr<Functions::Entry>& entry() const { return entry_; }
+  bool is_internal() const { return is_internal_; }
   const wire::Request& request() const { return request_; }
   WorkerId caller_id() const { return session_->peer().id; }
   void Cancel();
@@ -80,6 +81,7 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   const std::shared_ptr<ServedCallHost> host_;
   const std::shared_ptr<Session> session_;
   const std::shared_ptr<Functions::Entry> entry_;  // nullptr: unknown function
+  const bool is_internal_;                         // of the library's own bookkeeping
   const WorkerInfo caller_;
   wire::Request request_;
   CallState state_;

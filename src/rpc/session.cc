@@ -103,7 +103,9 @@ void Session::Attach(std::shared_ptr<transport::Connection> connection) {
 
 void Session::SetIncoming(std::shared_ptr<transport::Connection> connection) {
   std::lock_guard lock(send_mutex_);
-  if (state_ != State::kEnded) in_ = std::move(connection);
+  if (state_ == State::kEnded) return;
+  if (in_) Refuse(peer_, "it sends its messages over two connections");
+  in_ = std::move(connection);
 }
 
 void Session::ReadUntil(const Event& event) {
@@ -148,6 +150,8 @@ std::byte* Session::BulkTarget(const wire::FrameHeader& header, std::string_view
 
 void Session::OnBulk(const wire::FrameHeader& header, std::string_view body) {
   const wire::BulkPiece piece = wire::DecodeBulkPiece(body);
+  // BulkTarget() has checked the others; a piece without bytes would complete a storage a second time.
+  if (header.bulk_size == 0) Refuse(peer_, "a piece of a storage without bytes");
   Task complete;
   {
     std::lock_guard lock(receive_mutex_);
@@ -225,12 +229,15 @@ void Session::OnConnectionClosed(const Failure& reason) {
   if (!dropped.empty()) host_->Discard(std::move(dropped));
 }
 
-void Session::End(const Failure& reason, bool announce) {
+void Session::End(const Failure& reason, bool announce) { EndIn(reason, announce, /*only_unless_open=*/false); }
+void Session::ConnectFailed(const Failure& reason) { EndIn(reason, /*announce=*/false, /*only_unless_open=*/true); }
+
+void Session::EndIn(const Failure& reason, bool announce, bool only_unless_open) {
   std::vector<std::shared_ptr<transport::Connection>> connections;
   std::vector<std::pair<transport::OutFrame, transport::Lane>> unsent;
   {
     std::lock_guard lock(send_mutex_);
-    if (state_ == State::kEnded) return;
+    if (state_ == State::kEnded || (only_unless_open && state_ == State::kOpen)) return;
     state_ = State::kEnded;
     ended_because_ = reason;
     connections.swap(connections_);
@@ -238,8 +245,7 @@ void Session::End(const Failure& reason, bool announce) {
     if (announce && out_) {
       transport::OutFrame leave;
       wire::EncodeHeader({.kind = wire::FrameKind::kLeave}, leave.bytes);
-      out_->Queue(std::move(leave), transport::Lane::kHeaders);
-      out_->Flush();
+      out_->Queue(std::move(leave), transport::Lane::kHeaders);  // Close() writes it
     }
     out_.reset();
     in_.reset();

@@ -31,7 +31,7 @@ class SessionHost {
  public:
   virtual ~SessionHost() = default;
 
-  // Begins to connect; ends in Attach() or End() of the session. Not called under a lock.
+  // Begins to connect; ends in Attach() or ConnectFailed() of the session, which may come before it returns.
   virtual void Connect(const std::shared_ptr<Session>& session) = 0;
 
   // The header step. The returned task is run once all bytes of the message are here, and dropped when they never come.
@@ -67,7 +67,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // quick answer takes. Where the last answers took longer it is not tried for a while.
   void ReadUntil(const Event& event);
 
-  // The peer sends on this one. Under its read role, before its first message.
+  // The peer sends on this one. Under its read role, before its first message. Throws Error for a second one.
   void SetIncoming(std::shared_ptr<transport::Connection> connection);
 
   // Under the read role of one of its connections. Throw Error for what the peer may not send.
@@ -77,6 +77,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Ends it once and for all: frames queued so far are still written if they can be, later ones are refused with
   // `reason`. `announce` tells the peer that it is on purpose.
   void End(const Failure& reason, bool announce = false);
+  // An attempt to connect has failed: ends it, unless the peer has connected meanwhile.
+  void ConnectFailed(const Failure& reason);
   std::optional<Failure> ended_because() const;  // nothing while it lives
 
  private:
@@ -88,6 +90,7 @@ class Session : public std::enable_shared_from_this<Session> {
     size_t open = 0;                 // storages that lack bytes
   };
 
+  void EndIn(const Failure& reason, bool announce, bool only_unless_open);
   void QueueLocked(transport::OutFrame frame, transport::Lane lane);
   void Arrive(uint64_t number, Task complete, std::vector<wire::BulkTarget> storages);
   void OnBulk(const wire::FrameHeader& header, std::string_view body);
@@ -96,7 +99,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const Peer peer_;
   Credit credit_;
 
-  mutable std::mutex send_mutex_;  // leaf, but for the connection's queue
+  mutable std::mutex send_mutex_;  // held while frames are queued, which may free some of a connection that has ended
   State state_ = State::kIdle;
   Failure ended_because_;
   uint64_t sent_ = 0;

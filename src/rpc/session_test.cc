@@ -132,6 +132,34 @@ TEST_F(SessionTest, BytesThatNobodyAnnouncedAreRefused) {
   EXPECT_THROW(Deliver(line->bulk[0], *far), Error) << "a repetition";
 }
 
+TEST_F(SessionTest, APieceWithoutBytesIsRefused) {
+  near->Attach(line);
+  near->Enqueue(wire::FrameKind::kRequest, Message("large", 600'000));
+  Deliver(line->headers[0], *far);
+  const uint64_t number = wire::DecodeHeader(line->headers[0].bytes.data()).number;
+  for (const uint32_t storage : {0u, 0xFFFFFFFFu}) {
+    const std::string body = wire::Encode({.message_number = number, .storage = storage, .offset = 0});
+    EXPECT_THROW(far->OnFrame({.kind = wire::FrameKind::kBulk, .body_size = static_cast<uint32_t>(body.size())}, body),
+                 Error);
+  }
+}
+
+TEST_F(SessionTest, MessagesComeOverOneConnection) {  // O1
+  far->SetIncoming(line);
+  EXPECT_THROW(far->SetIncoming(std::make_shared<FakeConnection>()), Error);
+}
+
+TEST_F(SessionTest, AnAttemptThatFailsEndsNoSessionThatWorks) {
+  const Failure why{.code = ErrorCode::kUnreachable, .text = "refused"};
+  near->Enqueue(wire::FrameKind::kRequest, Message("first"));
+  near->Attach(line);  // the peer has connected meanwhile
+  near->ConnectFailed(why);
+  EXPECT_FALSE(near->ended_because());
+  far->Enqueue(wire::FrameKind::kRequest, Message("first"));
+  far->ConnectFailed(why);
+  EXPECT_TRUE(far->ended_because());
+}
+
 TEST_F(SessionTest, AnAcknowledgementOfWhatWasNotSentIsRefused) {
   near->Attach(line);
   near->Enqueue(wire::FrameKind::kRequest, Message("first"));

@@ -34,7 +34,7 @@ Rpc::Work Rpc::Impl::WorkNow(size_t most) const {
   std::vector<Line> runs, awaits;
   std::vector<std::shared_ptr<ServedCallImpl>> served = served_.All();
   for (const auto& call : served) {
-    if (call->entry() && call->entry()->is_internal) continue;
+    if (call->is_internal()) continue;
     runs.emplace_back(call->since(), self().name + " runs '" + call->shown_as() + "' for " + call->caller().name);
   }
   auto pending = pending_.All();

@@ -135,17 +135,20 @@ std::vector<std::shared_ptr<Reference>> References::Impl::Receive(const std::vec
       handle = std::make_shared<OwnedHandle>(shared_from_this(), record.type_name, record.rref,
                                              standing == Standing::kNoLonger);
     } else {
-      const std::optional<rpc::Member> owner = rpc()->members().Find(record.owner);
-      if (!owner) throw Error(ErrorCode::kInvalid, "a reference whose owner is not in this group");
+      // In an open group the sender may know an owner that this worker does not yet, or no more: each use says so then.
+      const std::optional<rpc::Member> known = rpc()->members().Find(record.owner);
+      const rpc::Peer owner =
+          known
+              ? known->peer
+              : rpc::Peer{.id = record.owner, .name = "rank " + std::to_string(record.owner.rank) + " (unknown here)"};
       if (!record.fork) {
-        handle = std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner->peer);
+        handle = std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner);
         handle->Drop();  // its sender had none to give any more: each use says so
       } else {
         const bool fresh =
             StepUser([&](UserTable& table) { return table.Received(record.rref, *record.fork, record.owner, from); });
         if (!fresh) throw Error(ErrorCode::kInvalid, "a fork that is here already");
-        handle =
-            std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner->peer, record.rref, *record.fork);
+        handle = std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner, record.rref, *record.fork);
       }
     }
     Register(handle);

@@ -8,8 +8,8 @@
 #include <functional>
 #include <thread>
 
+#include "base/test_failure.h"
 #include "gradwire/worker.h"
-#include "worker/test_failure.h"
 #include "worker/test_store.h"
 
 namespace gradwire {

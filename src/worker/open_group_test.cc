@@ -7,9 +7,10 @@
 #include <functional>
 #include <thread>
 
+#include "autograd/autograd.h"
 #include "base/event.h"
+#include "base/test_failure.h"
 #include "gradwire/worker.h"
-#include "worker/test_failure.h"
 #include "worker/test_store.h"
 
 namespace gradwire {
@@ -92,6 +93,37 @@ TEST_F(OpenGroupOfWorkers, ACrashedWorkerLeavesItsNameAndItsRankToTheNext) {
   const Process again = Start("c", 2);
   EXPECT_EQ(NamesSeenBy(*again.worker), (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(RankOf(*b.worker, "c"), 2);
+}
+
+// A worker that asks whether the holder of its place lives has a rank, but no part in the group.
+TEST_F(OpenGroupOfWorkers, ASecondOfANameEndsNoContextOfTheFirst) {
+  const Process a = Start("a", 0);
+  const Process b = Start("b", 1);
+  const ContextId context = a->autograd().NewContext();
+  EXPECT_EQ(FailureOf([&] { Start("a", 0); }).code, ErrorCode::kInvalid);
+  EXPECT_EQ(RankOf(*b.worker, "a"), 0);
+  EXPECT_TRUE(a->autograd().Knows(context));
+}
+
+TEST_F(OpenGroupOfWorkers, AReferenceWhoseOwnerIsGoneFailsByItselfAlone) {
+  Failure use;
+  const Process a = Start("a", 0);
+  const Process b = Start("b", 1, [&](Functions& functions) {
+    functions.Add("take", [&](const RRef<int64_t>& ref) {
+      use = FailureOf([&] { ref.to_here(); });
+      return int64_t{5};
+    });
+  });
+  Process c = Start("c", 2);
+  const RRef<int64_t> ref = a->remote<int64_t>("c", "rank", std::tuple<>());
+  EXPECT_EQ(ref.to_here(), 2);
+  EXPECT_EQ(RankOf(*b.worker, "c"), 2);
+  c.Crash();
+  const auto knows = [](Worker& worker) { return NamesSeenBy(worker).size() == 3; };
+  while (knows(*a.worker) || knows(*b.worker)) std::this_thread::yield();  // no event tells of it
+  EXPECT_EQ(a->rpc_sync<int64_t>("b", "take", std::tuple(ref)), 5);
+  EXPECT_EQ(use.code, ErrorCode::kUnknownWorker) << use.text;
+  EXPECT_EQ(RankOf(*a.worker, "b"), 1) << "the session lives";
 }
 
 TEST_F(OpenGroupOfWorkers, C1_GatheringsFailWithALostWorkerAndCountAnewWithTheNext) {

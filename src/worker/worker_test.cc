@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "base/event.h"
-#include "worker/test_failure.h"
+#include "base/test_failure.h"
 
 namespace gradwire {
 namespace {
@@ -104,6 +104,14 @@ TEST(WorkerTest, FunctionsOfTheLibraryItselfAreNotForPrograms) {
     EXPECT_NE(failure.text.find(name), std::string::npos) << failure.text;
   }
   OnAll(workers, [](Worker& each) { each.shutdown(); });
+}
+
+TEST(WorkerTest, M2_WhatAProgramCallsInternalIsWaitedForAllTheSame) {
+  const WorkerList workers = Start(2, NewStore(), [](WorkerOptions& options) {
+    options.functions->Add("odd", [] { return int64_t{7}; }, {.is_internal = true});
+  });
+  EXPECT_EQ(workers[0]->rpc_sync<int64_t>("worker1", "odd", std::tuple<>()), 7);
+  OnAll(workers, [](Worker& each) { each.shutdown(true, std::chrono::seconds(30)); });  // throws when it waits in vain
 }
 
 TEST(WorkerTest, M4_AGroupMayStartAgainOnOneStore) {

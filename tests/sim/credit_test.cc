@@ -124,6 +124,33 @@ TEST_P(Backpressure, AWaitForCreditEndsByCancelAndByTheEndOfTheSession) {  // C1
   EXPECT_EQ(runs, 0);
 }
 
+TEST_P(Backpressure, AReferenceMadeInATaskHasItsIdsWhenItIsUsed) {  // O5
+  Start({kLate});
+  FillWindow();
+  int64_t value = 0;
+  SendInTask([&] {
+    const RRef<int64_t> ref(cluster->Remote(0, 1, "count", EncodeValue(std::tuple<int64_t>(7))));
+    value = ref.to_here();
+  });
+  cluster->scheduler().Advance(milliseconds(20'000));
+  EXPECT_EQ(value, 7);
+}
+
+TEST_P(Backpressure, ACallThatEndsWhileItWaitsLetsGoOfItsArguments) {
+  Start({kLate});
+  FillWindow();
+  const at::Tensor tensor = at::ones({4});
+  CallHandle call;
+  SendInTask([&] {
+    call = cluster->rpc(0).Send({.to = cluster->id(1), .function = "count", .args = EncodeValue(std::tuple(tensor))},
+                                [](const Outcome&) {});
+  });
+  EXPECT_GT(tensor.use_count(), 1u);
+  EXPECT_TRUE(call.Cancel());
+  cluster->scheduler().RunReady();
+  EXPECT_EQ(tensor.use_count(), 1u);
+}
+
 TEST_P(Backpressure, ADeadlineCountsTheWaitForCredit) {  // C2
   Start({kLate, {.function = "count", .delay = milliseconds(3'000)}});
   FillWindow();
