@@ -5,6 +5,8 @@
 namespace gradwire::transport {
 namespace {
 
+constexpr std::chrono::seconds kStopLimit{2};
+
 // Sets an event at the end of its life: a task that the executor drops must not be waited for.
 class SetAtEnd {
  public:
@@ -70,12 +72,14 @@ void InprocListener::Stop() {
     callbacks.swap(callbacks_);
     ends.swap(ends_);
   }
-  for (const auto& done : callbacks) executor_->Await(*done);
+  // Bounded: handlers that never return may fill the executor. It runs what is left, or drops it, when it ends.
+  const auto await = [this](Event& event) { executor_->Await(event, kStopLimit); };
+  for (const auto& done : callbacks) await(*done);
   for (const auto& weak : ends) {
     auto end = weak.lock();
     if (!end) continue;
     end->Close({.code = ErrorCode::kDisconnected, .text = "this side has stopped"});
-    executor_->Await(end->ended());
+    await(end->ended());
   }
 }
 

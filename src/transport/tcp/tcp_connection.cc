@@ -239,11 +239,8 @@ void TcpConnection::End(const Failure& reason) {
   }
   if (watched_) loop_.Unwatch(fd_);
   reading_for_.reset();
-  if (out_.Stop()) {
-    close(fd_);
-  } else {
-    shutdown(fd_, SHUT_RDWR);  // the writer closes it
-  }
+  shutdown(fd_, SHUT_RDWR);     // while it is surely open: ends the write of whoever writes,
+  if (out_.Stop()) close(fd_);  // who else closes it
   if (receiver) receiver->OnClosed(told);
   open_->Remove(this);
 }
