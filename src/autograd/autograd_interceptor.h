@@ -19,7 +19,7 @@ namespace gradwire::autograd {
 // own control messages carry nothing.
 class AutogradInterceptor final : public rpc::Interceptor, public std::enable_shared_from_this<AutogradInterceptor> {
  public:
-  explicit AutogradInterceptor(const rpc::Peer& self) : self_(self), table_(self.id.rank) {}
+  explicit AutogradInterceptor(const rpc::Peer& self) : self_(self), table_(self.id) {}
 
   // Tells a worker that a context was released while a call in it was under way there (A7): its release may have come
   // before the call. Once, before the first call.

@@ -16,7 +16,8 @@ namespace gradwire::autograd {
 // Thread-safe; one leaf mutex, calls nobody. May be stepped under a role (O2).
 class ContextTable {
  public:
-  explicit ContextTable(uint32_t rank) : rank_(rank) {}
+  // Another life of a worker with this rank must not give the ids of the last one again: others may remember them.
+  explicit ContextTable(WorkerId self) : rank_(self.rank), next_(int64_t{self.incarnation} << kLifeShift) {}
 
   static constexpr int kCounterBits = 48;
   static uint32_t CreatorOf(ContextId id) { return static_cast<uint32_t>(id >> kCounterBits); }
@@ -46,9 +47,11 @@ class ContextTable {
     size_t running = 0;
     std::set<uint32_t> callers;  // whose calls brought it here
   };
+  static constexpr int kLifeShift = 15;  // 32 bits of an incarnation begin below bit 47
+
   const uint32_t rank_;
   mutable std::mutex mutex_;
-  int64_t next_ = 0;
+  int64_t next_;
   std::unordered_map<ContextId, Entry> entries_;
 };
 

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace gradwire::autograd {
 namespace {
 
@@ -33,6 +35,19 @@ TEST(ContextTest, SparseAndDenseGradientsJoin) {
   EXPECT_TRUE(at::equal(context.gradient(leaf), at::tensor({1.0F, 11.0F, 1.0F})));
 }
 
+TEST(ContextTest, A1_AnotherLifeOfAWorkerGivesOtherIds) {
+  std::set<ContextId> ids;
+  for (const uint32_t life : {1u, 2u, 0xFFFFFFFFu}) {
+    ContextTable table({3, life});
+    for (int i = 0; i < 100; ++i) {
+      const ContextId id = table.New()->id();
+      EXPECT_TRUE(ids.insert(id).second);
+      EXPECT_EQ(ContextTable::CreatorOf(id), 3u);
+      EXPECT_LT(id, table.max_id());
+    }
+  }
+}
+
 TEST(ContextTest, A7_AClosedContextRecordsNothing) {
   ContextState context(1);
   const at::Tensor leaf = at::zeros({2}).set_requires_grad(true);
@@ -52,7 +67,7 @@ TEST(ContextTest, A7_AClosedContextRecordsNothing) {
 }
 
 TEST(ContextTableTest, IdsSayWhoMadeThem) {
-  ContextTable table(3);
+  ContextTable table({3, 1});
   const ContextId first = table.New()->id(), second = table.New()->id();
   EXPECT_EQ(first >> 48, 3);
   EXPECT_EQ(second, first + 1);
@@ -61,7 +76,7 @@ TEST(ContextTableTest, IdsSayWhoMadeThem) {
 }
 
 TEST(ContextTableTest, A7_ReleaseTakesItOutAtOnceWhenNothingRuns) {
-  ContextTable table(0);
+  ContextTable table({0, 1});
   const ContextId id = table.New()->id();
   EXPECT_TRUE(table.Find(id));
   EXPECT_TRUE(table.Release(id));
@@ -71,7 +86,7 @@ TEST(ContextTableTest, A7_ReleaseTakesItOutAtOnceWhenNothingRuns) {
 }
 
 TEST(ContextTableTest, A7_RunningHandlersKeepATombstone) {
-  ContextTable table(0);
+  ContextTable table({0, 1});
   const ContextId id = ContextId{4} << 48;  // another worker's
   const auto first = table.Enter(id, 4);
   EXPECT_EQ(table.Enter(id, 4), first);
@@ -84,7 +99,7 @@ TEST(ContextTableTest, A7_RunningHandlersKeepATombstone) {
 }
 
 TEST(ContextTableTest, A7_ALateCallDoesNotBringBackAnOwnContext) {
-  ContextTable table(4);
+  ContextTable table({4, 1});
   const ContextId id = table.New()->id();
   table.Release(id);
   EXPECT_FALSE(table.Enter(id, 1));
@@ -93,7 +108,7 @@ TEST(ContextTableTest, A7_ALateCallDoesNotBringBackAnOwnContext) {
 }
 
 TEST(ContextTableTest, A7_TheDeathOfItsMakerOrOfTheLastCallerOrphansAContext) {
-  ContextTable table(0);
+  ContextTable table({0, 1});
   const ContextId own = table.New()->id();
   const ContextId made = (ContextId{4} << 48) + 2, brought = (ContextId{5} << 48) + 2;
   table.Enter(own, 4);

@@ -50,6 +50,7 @@ Participant::Participant(Setup setup)
 void Participant::BeginWalk(int64_t marker) {
   const std::lock_guard lock(mutex_);
   ++activity_;
+  ++walks_;
   markers_.insert(marker);
 }
 
@@ -89,6 +90,10 @@ void Participant::Walk(std::vector<NodePtr> entries, Marked done) {
   std::map<WorkerId, std::vector<MessageId>> marks;
   std::optional<Failure> failure;
   try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (runs_) throw Error(ErrorCode::kInvalid, "a mark came for a pass that runs");
+    }
     marks = Count(std::move(entries));
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::kOpen) {
@@ -100,6 +105,10 @@ void Participant::Walk(std::vector<NodePtr> entries, Marked done) {
     failure = error.failure();
   } catch (const std::exception& error) {
     failure = Failure{.code = ErrorCode::kInternal, .text = error.what()};
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    --walks_;
   }
   if (failure || marks.empty()) {
     EndActivity();
@@ -149,7 +158,8 @@ void Participant::Arrive(const NodePtr& entry, TensorList gradients) {
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::kOpen) return;
     const auto it = entries_.find(entry.get());
-    if (it == entries_.end() || it->second) {
+    runs_ = true;
+    if (it == entries_.end() || it->second || walks_ > 0) {
       failure =
           Failure{.code = ErrorCode::kInvalid, .text = "gradients came for a message that takes no part in the pass"};
     } else {

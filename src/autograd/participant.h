@@ -103,6 +103,9 @@ class Participant : public std::enable_shared_from_this<Participant> {
   size_t missing_ = 0;                             // entries that have not been run to their end
   size_t unacknowledged_ = 0;                      // gradients sent, not yet received
   size_t activity_ = 0;                            // walks, runs and commits under way on threads of this worker
+  // All walks come before the first arrival: the pass is not locked while it runs.
+  size_t walks_ = 0;
+  bool runs_ = false;
   bool finishing_ = false;
   std::set<WorkerId> marked_;
   std::set<int64_t> markers_;            // ranks

@@ -9,19 +9,10 @@
 
 #include "autograd/test_network.h"
 #include "autograd/test_tensors.h"
+#include "base/test_failure.h"
 
 namespace gradwire::autograd {
 namespace {
-
-Failure FailureOf(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.failure();
-  }
-  ADD_FAILURE() << "no error";
-  return {};
-}
 
 // x on worker 0, w on worker 1: loss = sum(tanh(x w)), the product there.
 struct OneHop {
