@@ -38,8 +38,8 @@ void Succeed(const IValueFuture& future, c10::IValue value) {
 void CompleteTyped(const IValueFuture& future, Outcome outcome, const std::string& where, const c10::Type& type) {
   try {
     Succeed(future, DecodeIValue(outcome.value(), type));
-  } catch (const Error& error) {
-    Fail(future, std::make_exception_ptr(Error(Placed(error.failure(), where))));
+  } catch (...) {
+    Fail(future, std::make_exception_ptr(Error(Placed(detail::CaughtFailure(), where))));
   }
 }
 
@@ -55,13 +55,35 @@ void Complete(const IValueFuture& future, Outcome outcome, const std::string& wh
       value = ToIValue(DecodePython(outcome.value()));
     } catch (const py::error_already_set& raised) {
       error = std::make_exception_ptr(KeepError(raised, "while the result was read " + where));
-    } catch (const Error& failed) {
-      error = std::make_exception_ptr(Error(Placed(failed.failure(), where)));
+    } catch (...) {
+      error = std::make_exception_ptr(Error(Placed(detail::CaughtFailure(), where)));
     }
   }
   if (error) return Fail(future, std::move(error));
   Succeed(future, std::move(value));
 }
+
+// A future and what completes it, once. Goes with it unused when the worker drops the completion of a call, since it
+// has ended: then the future fails (C1).
+class Completer {
+ public:
+  using Body = UniqueFunction<void(const IValueFuture&, Outcome)>;
+  Completer(IValueFuture future, Body body) : future_(std::move(future)), body_(std::move(body)) {}
+  Completer(Completer&& other) noexcept : future_(std::move(other.future_)), body_(std::move(other.body_)) {}
+  ~Completer() {
+    if (!future_ || future_->completed() || ProgramEnds() || !InterpreterLives()) return;
+    Fail(future_, std::make_exception_ptr(Error(ErrorCode::kDisconnected,
+                                                "the worker that made the call has ended before it was answered")));
+  }
+  void operator()(Outcome outcome) {
+    const IValueFuture future = std::move(future_);
+    body_(future, std::move(outcome));
+  }
+
+ private:
+  IValueFuture future_;
+  Body body_;
+};
 
 // A callback with the Python object that it is given: the very future that it was added to.
 struct Callback {
@@ -182,13 +204,13 @@ void Wait(py::handle future, const PythonWorker* worker) {
 
 Completion CompletionOf(py::handle future, std::string where, c10::TypePtr result) {
   if (result) {
-    return [target = FutureOf(future), where = std::move(where), result](Outcome outcome) {
+    return Completer(FutureOf(future), [where = std::move(where), result](const IValueFuture& target, Outcome outcome) {
       CompleteTyped(target, std::move(outcome), where, *result);
-    };
+    });
   }
-  return [target = FutureOf(future), where = std::move(where)](Outcome outcome) {
+  return Completer(FutureOf(future), [where = std::move(where)](const IValueFuture& target, Outcome outcome) {
     Complete(target, std::move(outcome), where);
-  };
+  });
 }
 
 void BindFuture(py::module_& module) {

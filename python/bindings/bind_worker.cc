@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "gil.h"
 #include "python_handler.h"
 #include "python_worker.h"
 #include "registered_function.h"
@@ -63,6 +64,7 @@ void BindWorker(py::module_& module) {
   module.attr("OPEN_GROUP") = WorkerOptions::kOpenGroup;
   module.def("is_worker_thread", IsWorkerThread);
   module.def("note_fork", OfProcess::NoteFork);
+  module.def("note_exit", NoteExit);
   module.def("load_functions", LoadFunctions, py::arg("path"));
   module.def("register_function", RegisterFunction, py::arg("name"), py::arg("function"));
   module.def("unregister_function", UnregisterFunction, py::arg("name"));

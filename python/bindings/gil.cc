@@ -16,10 +16,14 @@ thread_local bool waits_are_forbidden = false;
 
 using std::chrono::steady_clock;
 std::atomic<int64_t> lock_waits{0}, lock_wait_ns{0};
+std::atomic<bool> program_ends{false};
 
 }  // namespace
 
 bool InterpreterLives() { return Py_IsInitialized() && !_Py_IsFinalizing(); }
+
+void NoteExit() { program_ends = true; }
+bool ProgramEnds() { return program_ends; }
 
 void EnterThread() {
   if (!InterpreterLives()) return;

@@ -16,6 +16,11 @@ namespace py = pybind11;
 // False before Python has started and from the beginning of its end: then its lock must not be asked for.
 bool InterpreterLives();
 
+// The program ends. A thread that waits then is left to wait: one that is woken just before the interpreter ends would
+// be ended by it in the middle of C++.
+void NoteExit();
+bool ProgramEnds();
+
 // First and last thing that each thread of a worker runs. Between the two the thread keeps one Python thread state: a
 // Python error that is set in it must survive until C++ has looked at it.
 void EnterThread();

@@ -59,6 +59,7 @@ def set_worker(new: Worker | None) -> Worker | None:
 @atexit.register
 def _leave() -> None:
     """A program that ends without shutdown leaves; its threads end before the interpreter does."""
+    _C.note_exit()
     old = set_worker(None)
     if old is not None:
         old.shutdown(graceful=False, timeout=0)

@@ -3,44 +3,19 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <optional>
-
 #include "gradwire/value.h"
 #include "rpc/function_entry.h"
+#include "rpc/test_call.h"
 
 namespace gradwire::ops {
 namespace {
-
-// A call without a wire: what the handler answers stays here.
-class LocalCall final : public IncomingCall {
- public:
-  LocalCall(std::string function, Payload args) : function_(std::move(function)), args_(std::move(args)) {}
-
-  const WorkerInfo& caller() const override { return caller_; }
-  const std::string& function() const override { return function_; }
-  Payload& args() override { return args_; }
-  bool cancelled() const override { return false; }
-  bool keeps_result() const override { return false; }
-  void Reply(Payload value) override { answer = std::move(value); }
-  void Fail(Failure failure) override { throw Error(std::move(failure)); }
-  std::shared_ptr<void> Enter() override { return nullptr; }
-  void Resume(UniqueFunction<void()> answer) override { answer(); }
-  void Post(UniqueFunction<void()> answer) override { answer(); }
-
-  std::optional<Payload> answer;
-
- private:
-  const WorkerInfo caller_{"caller", 0};
-  const std::string function_;
-  Payload args_;
-};
 
 Payload Answer(const std::string& function, const std::vector<c10::IValue>& arguments) {
   Functions functions;
   RegisterOperators(functions);
   auto call = std::make_shared<LocalCall>(function, EncodeOperatorArguments(arguments));
   functions.Find(function)->handler(call);
-  return std::move(*call->answer);
+  return call->Answer();
 }
 
 TEST(Operators, RunsAnOverloadByName) {

@@ -6,42 +6,18 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/frontend/resolver.h>
 
-#include <future>
 #include <map>
 #include <optional>
 
+#include "base/test_failure.h"
 #include "gradwire/value.h"
 #include "rpc/function_entry.h"
+#include "rpc/test_call.h"
 
 namespace gradwire {
 namespace {
 
 namespace jit = torch::jit;
-
-// A call without a wire: what is answered stays here.
-class LocalCall final : public IncomingCall {
- public:
-  LocalCall(std::string function, Payload args) : function_(std::move(function)), args_(std::move(args)) {}
-
-  const WorkerInfo& caller() const override { return caller_; }
-  const std::string& function() const override { return function_; }
-  Payload& args() override { return args_; }
-  bool keeps_result() const override { return false; }
-  bool cancelled() const override { return false; }
-  void Reply(Payload value) override { answer_.set_value(std::move(value)); }
-  void Fail(Failure failure) override { throw Error(std::move(failure)); }
-  std::shared_ptr<void> Enter() override { return nullptr; }
-  void Resume(UniqueFunction<void()> answer) override { answer(); }
-  void Post(UniqueFunction<void()> answer) override { answer(); }
-
-  Payload Answer() { return answer_.get_future().get(); }
-
- private:
-  std::promise<Payload> answer_;
-  const WorkerInfo caller_{"caller", 0};
-  const std::string function_;
-  Payload args_;
-};
 
 constexpr const char* kSource = R"(
 def scale(x: Tensor, by: float = 2.0) -> Tensor:
@@ -71,14 +47,8 @@ class Script : public testing::Test {
     return call;
   }
 
-  Failure FailureOf(const std::string& function, Payload args) {
-    try {
-      Call(function, std::move(args));
-    } catch (const Error& error) {
-      return error.failure();
-    }
-    ADD_FAILURE() << "nothing was thrown";
-    return {};
+  Failure FailureOfCall(const std::string& function, Payload args) {
+    return FailureOf([&] { Call(function, std::move(args)); });
   }
 
   Functions functions;
@@ -102,18 +72,18 @@ TEST_F(Script, TakesAndReturnsContainers) {
 }
 
 TEST_F(Script, SaysWhatAScriptHasThrown) {
-  const Failure failure = FailureOf(ScriptFunction("model.fail"), EncodeValue(std::tuple(at::ones({2}))));
+  const Failure failure = FailureOfCall(ScriptFunction("model.fail"), EncodeValue(std::tuple(at::ones({2}))));
   EXPECT_EQ(failure.code, ErrorCode::kRemote);
   EXPECT_NE(failure.text.find("no good"), std::string::npos) << failure.text;
 }
 
 TEST_F(Script, RefusesWhatItsSchemaDoesNotTake) {
   const std::string scale = ScriptFunction("model.scale");
-  EXPECT_EQ(FailureOf(scale, EncodeValue(std::tuple(1))).code, ErrorCode::kInvalid);
-  EXPECT_EQ(FailureOf(scale, EncodeValue(std::tuple<>())).code, ErrorCode::kInvalid);
-  EXPECT_EQ(FailureOf(scale, EncodeValue(std::tuple(at::ones({1}), 1.0, 2))).code, ErrorCode::kInvalid);
-  EXPECT_EQ(FailureOf(ScriptFunction("model.none"), {}).code, ErrorCode::kUnknownFunction);
-  const Failure failure = FailureOf(AsyncScriptFunction("model.scale"), EncodeValue(std::tuple(at::ones({2}))));
+  EXPECT_EQ(FailureOfCall(scale, EncodeValue(std::tuple(1))).code, ErrorCode::kInvalid);
+  EXPECT_EQ(FailureOfCall(scale, EncodeValue(std::tuple<>())).code, ErrorCode::kInvalid);
+  EXPECT_EQ(FailureOfCall(scale, EncodeValue(std::tuple(at::ones({1}), 1.0, 2))).code, ErrorCode::kInvalid);
+  EXPECT_EQ(FailureOfCall(ScriptFunction("model.none"), {}).code, ErrorCode::kUnknownFunction);
+  const Failure failure = FailureOfCall(AsyncScriptFunction("model.scale"), EncodeValue(std::tuple(at::ones({2}))));
   EXPECT_EQ(failure.text, "Async functions must return an IValue of Future type, but got Tensor");
 }
 

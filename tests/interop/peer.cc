@@ -27,6 +27,12 @@ int main(int argc, char** argv) {
     return sums;
   });
   functions->Add("keep", [=](Tensor tensor) { return worker.get()->make_rref(tensor); });
+  // A value that no libtorch knows.
+  functions->AddHandler("bogus_device", [](const std::shared_ptr<gradwire::IncomingCall>& call) {
+    gradwire::Payload value;
+    gradwire::ValueWriter(value).PutDevice("bogus");
+    call->Reply(std::move(value));
+  });
   // Calls a function that the Python worker has registered, and adds one.
   functions->Add("ask_python", [=](std::string to, Tensor tensor) {
     return worker.get()->rpc_sync<Tensor>(to, "py.twice", std::tuple(tensor)) + 1;

@@ -49,6 +49,12 @@ def test_python_calls_cpp(peer):
         rpc.rpc_sync("cpp", "nothing")
 
 
+def test_a_value_that_cannot_be_read_is_an_error_of_its_call(peer):
+    for wait in (lambda: rpc.rpc_sync("cpp", "bogus_device"), lambda: rpc.rpc_async("cpp", "bogus_device").wait()):
+        with pytest.raises(RuntimeError, match="bogus"):
+            wait()
+
+
 class Meter:
     def read(self):
         return 5

@@ -415,6 +415,36 @@ def test_a_function_that_never_returns(scripts, tmp_path, how, end):
     assert (code0, code1) == (0, 0), err0 + err1
 
 
+# M3, C1: with the pool full, what the worker has sent to itself does not hold it up, and its own waits end.
+@pytest.mark.parametrize("end", ["rpc.shutdown(graceful=False)", "sys.exit(0)"])
+def test_a_pool_full_of_functions_that_never_return(scripts, tmp_path, end):
+    text = f"""
+    def hang():
+        while True:
+            pass
+
+    init(num_worker_threads=1)
+    rpc.rpc_sync("worker0", same, args=(1,))
+    rpc.rpc_async("worker0", hang, timeout=0)
+    waiting = rpc.rpc_async("worker0", same, args=(1,), timeout=0)
+    said = []
+
+    def wait():
+        try:
+            waiting.wait()
+        except Exception as error:
+            said.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    {end}
+    thread.join(30)
+    assert said and said[0].code == "Disconnected", said
+    """
+    code, _, err = scripts.run(START + text, 0, 1, tmp_path / "store")
+    assert code == 0, err
+
+
 # M2
 def test_a_shutdown_that_times_out_names_the_function_that_still_runs(scripts, tmp_path):
     text = """
