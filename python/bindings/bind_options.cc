@@ -30,13 +30,17 @@ struct TransportOptions : BackendOptions {
   std::vector<c10::Device> devices;
 };
 
+int CheckedThreads(int num_worker_threads) {
+  if (num_worker_threads < 1) throw py::value_error("num_worker_threads must be positive");
+  return num_worker_threads;
+}
+
 TransportOptions MakeOptions(int num_worker_threads, Names transports, Names channels, double rpc_timeout,
                              std::string init_method, std::unordered_map<std::string, DeviceMap> device_maps,
                              std::vector<c10::Device> devices) {
-  if (num_worker_threads < 1) throw py::value_error("num_worker_threads must be positive");
   if (!(rpc_timeout >= 0)) throw py::value_error("rpc_timeout must be at least 0");
   TransportOptions options;
-  options.num_worker_threads = num_worker_threads;
+  options.num_worker_threads = CheckedThreads(num_worker_threads);
   options.rpc_timeout = rpc_timeout;
   options.init_method = std::move(init_method);
   options.transports = std::move(transports);
@@ -60,7 +64,9 @@ void BindOptions(py::module_& module) {
       .def(py::init(&MakeOptions), py::kw_only(), py::arg("num_worker_threads") = 16,
            py::arg("_transports") = py::none(), py::arg("_channels") = py::none(), py::arg("rpc_timeout") = 60.0,
            py::arg("init_method") = "env://", py::arg("device_maps") = py::dict(), py::arg("devices") = py::list())
-      .def_readonly("num_worker_threads", &TransportOptions::num_worker_threads)
+      .def_property(
+          "num_worker_threads", [](const TransportOptions& self) { return self.num_worker_threads; },
+          [](TransportOptions& self, int threads) { self.num_worker_threads = CheckedThreads(threads); })
       .def_readonly("_transports", &TransportOptions::transports)
       .def_readonly("_channels", &TransportOptions::channels)
       .def_readwrite("device_maps", &TransportOptions::device_maps)

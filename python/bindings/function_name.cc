@@ -73,7 +73,7 @@ std::string ShownName(PyObject* function, PyObject* args) {
     return of.rfind("_VariableFunctionsClass") != std::string::npos ? "torch." + name : of + "." + name;
   }
   if (!PyCallable_Check(function)) return std::string("a value of type ") + Py_TYPE(function)->tp_name;
-  for (const char* attribute : {"__qualname__", "qualified_name"}) {  // the second of script functions
+  for (const char* attribute : {"qualified_name", "__qualname__"}) {  // the first of script functions
     const py::object name = Attribute(function, attribute);
     if (name && PyUnicode_Check(name.ptr())) return Text(name.ptr());
   }

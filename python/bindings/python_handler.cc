@@ -31,6 +31,16 @@ struct Returned {
   bool asynchronous = false;
 };
 
+// A new reference, or nothing and an error. Builtins such as eval() look at the frame that calls them: they get one.
+PyObject* Call(PyObject* function, PyObject* positional, PyObject* named) {
+  PyObject* const result =
+      PyCFunction_Check(function)
+          ? PyObject_CallFunctionObjArgs(Parts().call_builtin.ptr(), function, positional, named, nullptr)
+          : PyObject_Call(function, positional, named);
+  if (!result && !PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "the function failed without an exception");
+  return result;
+}
+
 // The interpreter may end while a function runs. Python then ends the thread where it next asks for the lock, by
 // unwinding these frames without it: nothing here may own a Python object, or give the lock back, by a destructor.
 Returned CallFunction(IncomingCall& incoming, std::string& shown_as) {
@@ -42,7 +52,7 @@ Returned CallFunction(IncomingCall& incoming, std::string& shown_as) {
   shown_as = ShownName(function, positional);
   if (by_own_name) incoming.ShowAs(shown_as);
   const bool asynchronous = AsynchronousFunction(function) != nullptr;
-  PyObject* const result = PyObject_Call(function, positional, named);
+  PyObject* const result = Call(function, positional, named);
   Py_DECREF(function);
   Py_DECREF(positional);
   Py_DECREF(named);

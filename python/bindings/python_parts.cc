@@ -23,6 +23,7 @@ const PythonParts& Parts() {
         .later = functions.attr("Later"),
         .start_coroutine = py::module_::import("gradwire._coroutines").attr("start"),
         .future_value = py::module_::import("torch._C").attr("Future").attr("wait"),
+        .call_builtin = functions.attr("call_builtin"),
         .find_builtin = py::module_::import("torch.jit._builtins").attr("_find_builtin"),
         .rref = py::module_::import("gradwire._rref").attr("RRef"),
     };

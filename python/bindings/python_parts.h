@@ -19,6 +19,7 @@ struct PythonParts {
   py::object later;            // class _functions.Later: a future whose value answers the call
   py::object start_coroutine;  // _coroutines.start(coroutine, surroundings) -> future
   py::object future_value;     // torch's own way from a completed future to its value or exception
+  py::object call_builtin;     // _functions.call_builtin(function, args, kwargs): from a frame of Python
   py::object find_builtin;     // torch's table: builtin function -> "aten::..." or None
   py::object rref;             // class RRef
 };

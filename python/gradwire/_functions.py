@@ -23,6 +23,11 @@ def resolve(module: str, qualified: str) -> tuple[bool, Any]:
     return True, found
 
 
+def call_builtin(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+    """For builtins that look at the frame of their caller, as eval() does: C++ has none."""
+    return function(*args, **(kwargs or {}))
+
+
 def _missing(module: str, qualified: str) -> str:
     return (
         f"the callee has no function {module}.{qualified}. The RPC pickler does not serialize a function's code: "

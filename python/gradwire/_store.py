@@ -41,7 +41,20 @@ def _tcp_place(init_method: str, rank: int, world_size: int | None) -> _Place | 
         given["world_size"] = str(world_size)
     if not host or not port or "rank" not in given or "world_size" not in given:
         return None
-    return _Place(host, int(port), int(given["rank"]), int(given["world_size"]))
+    in_env = url.scheme == "env"
+    return _Place(
+        host,
+        _number("MASTER_PORT" if in_env else f"the port of {init_method}", port),
+        _number("RANK" if in_env else "rank", given["rank"]),
+        _number("WORLD_SIZE" if in_env else "world_size", given["world_size"]),
+    )
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name} must be a number, not {text!r}") from None
 
 
 def _open_group_url(init_method: str, rank: int) -> str:
@@ -58,6 +71,7 @@ def open_store(init_method: str, rank: int, world_size: int | None, limit_s: flo
     if place is not None:
         _check(place.rank, place.world_size)
         return _C.open_tcp_store(place.host, place.port, place.rank, limit_s), place.rank, place.world_size
+    _check_folder(init_method)
     limit = timedelta(seconds=limit_s) if limit_s > 0 else timedelta(days=365)
     try:
         if world_size is None:
@@ -68,6 +82,15 @@ def open_store(init_method: str, rank: int, world_size: int | None, limit_s: flo
         raise Error(f"no store to meet at {init_method} within {limit_s:g} s: {error}", "Unreachable") from error
     _check(rank, size)
     return store, rank, size  # the store as it is: the core keeps to its own keys, where C++ workers look for them
+
+
+def _check_folder(init_method: str) -> None:
+    """torch's file store tries for ever to make a file that cannot be made."""
+    url = urlsplit(init_method)
+    folder = os.path.dirname(url.path)
+    if url.scheme == "file" and not os.access(folder, os.W_OK):
+        why = "is not writable" if os.path.isdir(folder) else "does not exist"
+        raise Error(f"no store to meet at {init_method}: the folder {folder!r} {why}", "Unreachable")
 
 
 def _check(rank: int, size: int) -> None:

@@ -1,5 +1,6 @@
 """RemoteModule: a module that lives on another worker and is called here."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
@@ -82,7 +83,9 @@ class RemoteModule(torch.nn.Module):
         return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)
+        # One that came in a call has what travels and nothing else of a module: no hooks.
+        has_hooks = "_forward_hooks" in self.__dict__
+        return super().__call__(*args, **kwargs) if has_hooks else self.forward(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(on={self.on!r}, device={self.device!r})"
@@ -109,6 +112,12 @@ class RemoteModule(torch.nn.Module):
             raise RuntimeError(
                 "Cannot pickle RemoteModule in python pickler. RemoteModule can only be pickled when using RPC"
             )
+        lost = (
+            self.__dict__.keys() - torch.nn.Module().__dict__.keys() - set(_TRAVELLING) - {"forward", "forward_async"}
+        )
+        if lost:
+            names = ", ".join(sorted(lost))
+            warnings.warn(f"attributes added to a RemoteModule do not travel with it: {names}", stacklevel=2)
         return _receive, (type(self), tuple(self.__dict__[name] for name in _TRAVELLING))
 
 

@@ -23,7 +23,7 @@ class _LocalOptimizer:
         self, optimizer_class: type[torch.optim.Optimizer], parameters: list[torch.Tensor], args: Any, kwargs: Any
     ):
         self.parameters = parameters
-        self.optimizer = optimizer_class(parameters, *args, **kwargs)
+        self.optim = optimizer_class(parameters, *args, **kwargs)
 
     def step(self, context_id: int) -> None:
         """Steps with the gradients of a context; a parameter without one there is left as it is."""
@@ -33,7 +33,7 @@ class _LocalOptimizer:
             try:
                 for parameter in self.parameters:
                     parameter.grad = gradients.get(parameter)
-                self.optimizer.step()
+                self.optim.step()
             finally:
                 for parameter, gradient in zip(self.parameters, before, strict=True):
                     parameter.grad = gradient
@@ -60,6 +60,9 @@ class DistributedOptimizer:
         args, kwargs: for the class, after the parameters.
 
     Raises what the class raises on any owner.
+
+    Attributes:
+        remote_optimizers: a reference to each owner's own, whose `optim` is of the class, for schedulers and the like.
     """
 
     def __init__(
@@ -79,15 +82,17 @@ class DistributedOptimizer:
             by_owner.setdefault(rref.owner(), []).append(rref)
         if not by_owner:
             raise ValueError("there are no parameters to optimize")
-        self._optimizers = [
+        self.remote_optimizers = [
             rpc.remote(owner, _new_local_optimizer, args=(optimizer_class, rrefs, args, kwargs))
             for owner, rrefs in by_owner.items()
         ]
-        wait_all([self._ready(optimizer) for optimizer in self._optimizers])
+        wait_all([self._ready(optimizer) for optimizer in self.remote_optimizers])
 
     @staticmethod
     def _ready(optimizer: rpc.RRef[Any]) -> Future[Any]:
-        return rpc.rpc_async(optimizer.owner(), _wait_for, args=(optimizer,))
+        made: Future[Any] = Future()
+        optimizer._await_creation(made)
+        return made
 
     def step(self, context_id: int) -> None:
         """Steps all of them with the gradients of a context, and waits for all. Then raises what the first one raised.
@@ -95,12 +100,8 @@ class DistributedOptimizer:
         Until it returns, on whichever way, some owner may be stepping: the context must be there so long.
         """
         steps = [
-            rpc.rpc_async(optimizer.owner(), _step, args=(optimizer, context_id)) for optimizer in self._optimizers
+            rpc.rpc_async(optimizer.owner(), _step, args=(optimizer, context_id))
+            for optimizer in self.remote_optimizers
         ]
         collect_all(steps).wait()
         wait_all(steps)
-
-
-@shown_as("DistributedOptimizer")
-def _wait_for(rref: rpc.RRef[Any]) -> None:
-    rref.local_value()

@@ -91,6 +91,8 @@ def init_rpc(
         Error: the group is not complete within the larger of rpc_timeout and 5 s (the text names the missing ranks),
             nobody serves the store, two workers have one name, or this process has a worker already.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"init_rpc(): name must be a string, not {name!r}")
     backend, options = backends.choose(backend, rpc_backend_options)
     if _default.worker is not None:
         raise Error("RPC is already initialized in this process: call shutdown() before init_rpc()")

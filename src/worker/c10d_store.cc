@@ -4,8 +4,12 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -121,6 +125,12 @@ std::shared_ptr<Store> OpenStore(const std::string& init_method, int rank, int w
     return OpenTcp(rest.substr(0, port), port == std::string::npos ? "" : rest.substr(port + 1), rank, limit);
   }
   if (scheme == "file" && !rest.empty()) {
+    // libtorch tries for ever to make a file that cannot be made.
+    const std::string folder = rest.substr(0, rest.rfind('/') + 1);
+    if (::access(folder.empty() ? "." : folder.c_str(), W_OK) != 0) {
+      throw Error(ErrorCode::kUnreachable,
+                  "no store to meet at " + init_method + ": the folder '" + folder + "': " + std::strerror(errno));
+    }
     return WrapStore(c10::make_intrusive<c10d::FileStore>(rest, world_size));
   }
   throw Error(ErrorCode::kInvalid, "init_method '" + init_method + "' is none of tcp://host:port, file://path, env://");

@@ -407,6 +407,15 @@ def test_calls_from_many_threads(group):
     group(body, world_size=3)
 
 
+# Builtins look at the frame that calls them.
+def test_builtins_that_need_a_frame(alone):
+    assert rpc.rpc_sync("me", eval, args=("1 + 1",)) == 2
+    assert rpc.rpc_sync("me", exec, args=("x = 1",)) is None
+    assert rpc.rpc_sync("me", max, args=(3, 5), kwargs={"key": abs}) == 5
+    with pytest.raises(NameError):
+        rpc.rpc_sync("me", eval, args=("nothing",))
+
+
 def test_a_group_of_one(alone):
     assert rpc.rpc_sync("me", torch.add, args=(torch.ones(2), 1)).tolist() == [2, 2]
     assert rpc.rpc_async(0, add, args=(1, 2)).wait() == 3

@@ -118,3 +118,80 @@ def test_importing_gradwire_leaves_torch_alone(tmp_path):
     code = "import gradwire, torch.distributed.rpc as rpc; print(rpc.__name__, rpc.RRef.__module__)"
     ended = run_program(["-c", code], tmp_path)
     assert ended.stdout.strip() == "torch.distributed.rpc torch.distributed.rpc.api", ended.stderr
+
+
+# M2: a program of three of which one dies, before or after the others are in shutdown.
+def test_a_shutdown_does_not_wait_for_the_dead(tmp_path):
+    (tmp_path / "program.py").write_text(
+        textwrap.dedent("""
+        import os, signal, sys, threading, time
+        import torch.distributed.rpc as rpc
+        import torch.multiprocessing as mp
+
+        def die():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def run(rank, store, late):
+            rpc.init_rpc(f"w{rank}", rank=rank, world_size=3,
+                         rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method="file://" + store))
+            if rank == 0 and not late:
+                try:
+                    rpc.rpc_sync("w2", die)
+                except RuntimeError:
+                    pass
+            if rank == 2:
+                if late:
+                    threading.Timer(0.5, die).start()
+                else:
+                    time.sleep(60)
+            if rank == 1 and late:
+                try:
+                    rpc.rpc_sync("w2", time.sleep, args=(30,))
+                except RuntimeError:
+                    pass
+            rpc.shutdown()
+            print("over", flush=True)
+
+        if __name__ == "__main__":
+            late = sys.argv[2] == "late"
+            processes = [mp.get_context("fork").Process(target=run, args=(n, sys.argv[1], late)) for n in range(3)]
+            for process in processes:
+                process.start()
+            for process in processes:
+                process.join()
+            print(sorted(process.exitcode for process in processes))
+        """)
+    )
+    for when in ("early", "late"):
+        ended = run_program(["-m", "gradwire", "program.py", str(tmp_path / when), when], tmp_path)
+        assert ended.stdout == "over\nover\n[-9, 0, 0]\n", ended.stdout + ended.stderr
+
+
+# Functions that run when the program's text has ended still find its names; its path is absolute, as python makes it.
+@pytest.mark.parametrize("name", ["program.py", "program", "-m program"])
+def test_main_stays_what_it_is(tmp_path, name):
+    text = textwrap.dedent("""
+        import atexit, inspect, os, sys, threading
+        import torch.distributed.rpc as rpc
+
+        class Thing:
+            pass
+
+        def same(x):
+            return x
+
+        def later():
+            main.join()
+            rpc.init_rpc("w", rank=0, world_size=1,
+                         rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method="file://" + sys.argv[1]))
+            assert isinstance(rpc.rpc_sync("w", same, args=(Thing(),)), Thing)
+            rpc.shutdown()
+            print(os.path.isabs(__file__), inspect.getsource(same).startswith("def same"), __name__)
+
+        main = threading.current_thread()
+        threading.Thread(target=later).start()
+    """)
+    (tmp_path / ("program" if name == "program" else "program.py")).write_text(text)
+    ended = run_program(["-m", "gradwire", *name.split(), str(tmp_path / "store")], tmp_path)
+    assert ended.stdout == "True True __main__\n", ended.stdout + ended.stderr
+    assert ended.returncode == 0

@@ -70,6 +70,14 @@ def test_a_store_that_nobody_serves(where, port):
     assert f"no store to meet at 127.0.0.1:{port} within 5000 ms: Connection refused" in message
 
 
+def test_a_folder_that_is_not_there():
+    code, message, took = refusal(
+        "refused(lambda: rpc.init_rpc('a', rank=0, world_size=1, rpc_backend_options=options('file:///nope/x')))"
+    )
+    assert (code, took < 5) == ("Unreachable", True)
+    assert "'/nope' does not exist" in message
+
+
 def test_a_host_that_is_none():
     code, message, _ = refusal(
         "refused(lambda: rpc.init_rpc('a', rank=1, world_size=2, "

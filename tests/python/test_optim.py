@@ -234,6 +234,16 @@ def test_a_step_that_fails_on_one_owner_waits_for_the_others(group):
     group(body)
 
 
+def halve(optimizer):
+    torch.optim.lr_scheduler.StepLR(optimizer.local_value().optim, 1, gamma=0.5).step()
+    return optimizer.local_value().optim.param_groups[0]["lr"]
+
+
+def test_a_scheduler_beside_each_optimizer(alone):
+    made = DistributedOptimizer(torch.optim.SGD, [rpc.RRef(torch.ones(1, requires_grad=True))], lr=1.0)
+    assert [rpc.rpc_sync(each.owner(), halve, args=(each,)) for each in made.remote_optimizers] == [0.5]
+
+
 def test_parameters_that_are_no_references(alone):
     parameter = torch.nn.Parameter(torch.ones(2))
     for given, kind in (([parameter], "Parameter"), ([{"params": [rpc.RRef(parameter)], "lr": 0.2}], "dict")):

@@ -81,9 +81,9 @@ def _get_max_id() -> int:
     return _C.max_context_id(_default.required())
 
 
-def _get_debug_info() -> dict[str, str]:
+def _get_debug_info() -> dict[str, int]:
     counts = _default.required().counts()
     return {
-        "num_current_backward_passes": str(counts["backward_passes"]),
-        "num_autograd_contexts": str(counts["autograd_contexts"]),
+        "num_current_backward_passes": counts["backward_passes"],
+        "num_autograd_contexts": counts["autograd_contexts"],
     }

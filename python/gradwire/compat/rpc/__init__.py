@@ -110,4 +110,5 @@ def _get_debug_info() -> dict[str, str]:
     """What is going on in this process's worker, by name."""
     from gradwire.compat import autograd
 
-    return {**_rref_context_get_debug_info(), **_get_current_rpc_agent().get_debug_info(), **autograd._get_debug_info()}
+    passes = {name: str(value) for name, value in autograd._get_debug_info().items()}
+    return {**_rref_context_get_debug_info(), **_get_current_rpc_agent().get_debug_info(), **passes}

@@ -102,6 +102,7 @@ def all_gather(obj: Any, worker_names: Iterable[str] | None, timeout: float) -> 
     printed = timeout if timeout >= 0 else worker.rpc_timeout()
     expired = Error(f"timed out in _all_gather after {printed:.2f} seconds", "TimedOut")
     try:
+        _meet(worker, names, timeout, expired)
         if own != leader:
             rpc.rpc_sync(leader, api._gather_to_leader, args=(key, own, obj, set(names)), timeout=timeout)
             if not gathering.wait(timeout):
@@ -115,6 +116,16 @@ def all_gather(obj: Any, worker_names: Iterable[str] | None, timeout: float) -> 
     finally:
         with _lock:
             _gatherings.pop(key, None)
+
+
+def _meet(worker: Any, names: tuple[str, ...], timeout: float, expired: Error) -> None:
+    """Until all are here, by the worker's own gathering: it ends for all when one of them is lost (M5)."""
+    if not hasattr(worker, "all_gather"):
+        return  # an agent of the program's own
+    try:
+        worker.all_gather(None, list(names), timeout, "_all_gather")
+    except Error as error:
+        raise Error(f"{expired}: {error}", "TimedOut") if error.code == "TimedOut" else error from None
 
 
 def _broadcast(key: Key, objects: dict[str, Any], followers: list[str], timeout: float, expired: Error) -> None:

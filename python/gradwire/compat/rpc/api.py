@@ -117,6 +117,19 @@ def _wait_all_workers(timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -> None:
     _all_gather(None, timeout=timeout)
 
 
+_the_wait = _wait_all_workers
+
+
+def _wait_all_who_live(timeout: float) -> None:
+    """The same, or what a program has put there, but for those that are lost: the agent's own wait follows, and minds
+    them."""
+    try:
+        _wait_all_workers(timeout)
+    except Error as error:
+        if error.code != "Disconnected" or _wait_all_workers is not _the_wait:
+            raise
+
+
 def _delete_all_user_and_unforked_owner_rrefs() -> None:
     _default.required().drop_references()
 
@@ -129,7 +142,7 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
     try:
         if graceful:
             if agent.is_static_group:
-                _wait_all_workers(timeout)
+                _wait_all_who_live(timeout)
             unfinished = _unfinished(agent, timeout)
             _delete_all_user_and_unforked_owner_rrefs()
             if unfinished is not None:
