@@ -89,6 +89,9 @@ class BasicOwnerTable {
   // Answered when the fork is registered, at once if it is.
   [[nodiscard]] Actions Confirm(RRefId rref, ForkId fork, Waiter waiter);
 
+  // A worker is gone: what only it could have brought does not come. Waits for its creations and for its forks fail.
+  [[nodiscard]] Actions PeerLost(WorkerId peer);
+
   // This worker stops, for good (C1): every wait fails with `why`, now and later, every value comes back to be
   // destroyed, and nothing is registered any more. Handles may outlive it.
   [[nodiscard]] Actions Close(const std::shared_ptr<const Failure>& why);
@@ -143,8 +146,12 @@ class BasicOwnerTable {
 
   WorkerId self_;
   Entries entries_;
-  std::unordered_map<WorkerId, uint64_t> created_up_to_;  // highest number that each creator has created here (rule 7)
-  std::shared_ptr<const Failure> closed_;                 // why, after Close
+  static constexpr uint64_t kLost = UINT64_MAX;
+  bool IsLost(WorkerId peer) const;
+
+  // Highest number that each creator has created here (rule 7); kLost for those that will create nothing any more.
+  std::unordered_map<WorkerId, uint64_t> created_up_to_;
+  std::shared_ptr<const Failure> closed_;  // why, after Close
 };
 
 using OwnerTable = BasicOwnerTable<OwnerRules>;

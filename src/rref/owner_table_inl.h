@@ -120,8 +120,38 @@ auto BasicOwnerTable<Rules>::Confirm(RRefId rref, ForkId fork, Waiter waiter) ->
   Entry* entry = FindOrExpect(rref);
   if (!entry) return {AnswerConfirm{waiter, WhyNoLonger(rref)}};
   if (entry->forks.contains(fork) || !Rules::kConfirmWaitsForAdd) return {AnswerConfirm{waiter, nullptr}};
+  if (IsLost(fork.creator)) return {AnswerConfirm{waiter, WhyNoLonger(rref)}};
   entry->confirms.emplace_back(fork, waiter);
   return {};
+}
+
+template <class Rules>
+auto BasicOwnerTable<Rules>::PeerLost(WorkerId peer) -> Actions {
+  Actions actions;
+  created_up_to_[peer] = kLost;
+  std::vector<RRefId> touched;
+  for (auto& [rref, entry] : entries_) {
+    if (!entry.created && rref.creator == peer) {
+      entry.created = true;
+      entry.result = Result{nullptr, WhyNoLonger(rref)};
+      for (const Waiter waiter : entry.fetches) actions.push_back(AnswerFetch{waiter, entry.result});
+      entry.fetches.clear();
+      touched.push_back(rref);
+    }
+    std::erase_if(entry.confirms, [&, id = rref](const auto& confirm) {
+      if (confirm.first.creator != peer) return false;
+      actions.push_back(AnswerConfirm{confirm.second, WhyNoLonger(id)});
+      return true;
+    });
+  }
+  for (const RRefId& rref : touched) Settle(rref, actions);
+  return actions;
+}
+
+template <class Rules>
+bool BasicOwnerTable<Rules>::IsLost(WorkerId peer) const {
+  const auto newest = created_up_to_.find(peer);
+  return newest != created_up_to_.end() && newest->second == kLost;
 }
 
 template <class Rules>

@@ -308,5 +308,33 @@ TEST_F(OwnerTableTest, TheEncodingTellsStatesApartAndIsCanonical) {
   EXPECT_NE(copy.Encoding(), other.Encoding());
 }
 
+// Without this an owner waits for ever for what a worker that has died was to send, and its group's shutdown for it.
+TEST_F(OwnerTableTest, C1_WhatALostWorkerWasToBringIsNotAwaited) {
+  EXPECT_TRUE(table_.Fetch(kRRef, 1).empty()) << "its creating call is on its way";
+  EXPECT_TRUE(table_.AddFork(kRRef, kForkV, kV).empty()) << "shared with V already";
+  const RRefId other{kV, 3};
+  EXPECT_TRUE(table_.Fetch(other, 2).empty());
+  const auto lost = table_.PeerLost(kU);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(std::get<AnswerFetch>(lost[0]).waiter, 1u);
+  EXPECT_TRUE(std::get<AnswerFetch>(lost[0]).result.failure);
+  EXPECT_EQ(table_.fork_count(kRRef), 1u) << "V's";
+  EXPECT_EQ(std::get<AnswerFetch>(table_.Fetch(kRRef, 3).at(0)).waiter, 3u) << "later ones fail at once";
+  EXPECT_EQ(std::get<AnswerFetch>(table_.Fetch({kU, 9}, 4).at(0)).waiter, 4u);
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkV).empty());
+  EXPECT_EQ(table_.counts().entries, 1u) << "V's own is still to come";
+}
+
+TEST_F(OwnerTableTest, C1_AForkOfALostWorkerIsNotAwaited) {
+  CreateWithValue();
+  const ForkId shared{kU, 7};
+  EXPECT_TRUE(table_.Confirm(kRRef, shared, 1).empty());
+  const auto lost = table_.PeerLost(kU);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_TRUE(std::get<AnswerConfirm>(lost[0]).failure);
+  EXPECT_TRUE(std::get<AnswerConfirm>(table_.Confirm(kRRef, shared, 2).at(0)).failure);
+  EXPECT_EQ(table_.standing(kRRef), Standing::kHere) << "the value stays";
+}
+
 }  // namespace
 }  // namespace gradwire::rref

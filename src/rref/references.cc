@@ -148,6 +148,10 @@ std::vector<std::string> References::Leaks() const {
   return leaks;
 }
 
+void References::OnPeerEnded(WorkerId peer) {
+  impl_->StepOwner([&](OwnerTable& table) { return table.PeerLost(peer); });
+}
+
 void References::Close(const Failure& why) { impl_->Close(why); }
 
 References::Counts References::counts() const {

@@ -31,6 +31,8 @@ class References {
   void DropAll();
   // Values of this worker that others still hold, each as one line.
   std::vector<std::string> Leaks() const;
+  // What waits here for messages of that worker ends with an error (C1). May be called under a role.
+  void OnPeerEnded(WorkerId peer);
   // Every wait ends with `why` (C1), values are freed, and nothing is sent any more.
   void Close(const Failure& why);
 

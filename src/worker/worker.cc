@@ -159,6 +159,7 @@ class Worker::Impl {
       gather->OnPeerEnded(peer);
       if (open_group) open_group->OnPeerEnded(peer);
       autograd->OnPeerEnded(peer, why);
+      references->OnPeerEnded(peer.id);
     };
     rpc = std::make_shared<rpc::Rpc>(std::move(rpc_options));
     if (open_group) open_group->Attach(rpc.get());
