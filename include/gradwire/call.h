@@ -80,8 +80,8 @@ class GRADWIRE_API IncomingCall {
   virtual Payload& args() = 0;
 
   // Calls `tell` on a pool thread once the caller has cancelled the call or, unless the result stays here, is gone; at
-  // once, on this thread, when that has happened already. Never after the call was answered, which destroys it. One for
-  // each call. Any thread.
+  // once, on this thread, when that has happened already. An answer destroys it, but one that was called just before
+  // may run a little later. One for each call. Any thread.
   virtual void OnCancelled(UniqueFunction<void()> /*tell*/) {}
 
   // The result stays here, behind a remote reference: Reply() may pass a LocalObject, and nothing is encoded.
@@ -129,7 +129,8 @@ struct FunctionOptions {
   // Short, and never anything else: a step of a table that must happen in header order. Others lose the flag when they
   // turn out slow.
   bool is_ordered = false;
-  // Belongs to the library's own bookkeeping: shutdown does not wait for it to become quiet.
+  // Belongs to the library's own bookkeeping: shutdown does not wait for it to become quiet. Of a program's it means
+  // nothing.
   bool is_internal = false;
 };
 
