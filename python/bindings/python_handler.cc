@@ -13,6 +13,7 @@
 #include "later_answer.h"
 #include "local_value.h"
 #include "python_errors.h"
+#include "python_parts.h"
 #include "registered_function.h"
 #include "script_call.h"
 #include "value_encoder.h"
