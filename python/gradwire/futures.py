@@ -53,7 +53,7 @@ class Future(torch.futures.Future[T], Generic[T]):
     def _follow(self, other: torch.futures.Future[Any]) -> None:
         """Notes that this is done no sooner than `other`."""
         if isinstance(other, Future) and not other.done():
-            self._origin = other._call or other._origin
+            self._origin = other._call or other._origin or self._origin
 
     def then(self, callback: Callable[["Future[T]"], S]) -> "Future[S]":
         """The future of what `callback(self)` returns.

@@ -131,20 +131,21 @@ def test_a_shutdown_does_not_wait_for_the_dead(tmp_path):
         def die():
             os.kill(os.getpid(), signal.SIGKILL)
 
-        def run(rank, store, late):
+        def run(rank, store, when):
             rpc.init_rpc(f"w{rank}", rank=rank, world_size=3,
                          rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method="file://" + store))
-            if rank == 0 and not late:
+            if rank == 0 and when == "first":
+                die()
+            if rank == 0 and when == "early":
                 try:
                     rpc.rpc_sync("w2", die)
                 except RuntimeError:
                     pass
-            if rank == 2:
-                if late:
-                    threading.Timer(0.5, die).start()
-                else:
-                    time.sleep(60)
-            if rank == 1 and late:
+            if rank == 2 and when == "late":
+                threading.Timer(0.5, die).start()
+            if rank == 2 and when == "early":
+                signal.pause()
+            if rank == 1 and when == "late":
                 try:
                     rpc.rpc_sync("w2", time.sleep, args=(30,))
                 except RuntimeError:
@@ -153,8 +154,7 @@ def test_a_shutdown_does_not_wait_for_the_dead(tmp_path):
             print("over", flush=True)
 
         if __name__ == "__main__":
-            late = sys.argv[2] == "late"
-            processes = [mp.get_context("fork").Process(target=run, args=(n, sys.argv[1], late)) for n in range(3)]
+            processes = [mp.get_context("fork").Process(target=run, args=(n, *sys.argv[1:])) for n in range(3)]
             for process in processes:
                 process.start()
             for process in processes:
@@ -162,7 +162,7 @@ def test_a_shutdown_does_not_wait_for_the_dead(tmp_path):
             print(sorted(process.exitcode for process in processes))
         """)
     )
-    for when in ("early", "late"):
+    for when in ("first", "early", "late"):
         ended = run_program(["-m", "gradwire", "program.py", str(tmp_path / when), when], tmp_path)
         assert ended.stdout == "over\nover\n[-9, 0, 0]\n", ended.stdout + ended.stderr
 

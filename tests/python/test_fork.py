@@ -40,7 +40,7 @@ def test_c1_a_child_cannot_use_or_drop_what_is_the_parents(group):
         own = rpc.RRef(Thing())
         future = rpc.rpc_async("worker1", time.sleep, args=(0.5,))
         following = future.then(lambda _: None)
-        collected = futures.collect_all([futures.Future(), following])
+        collected = futures.collect_all([futures.Future(), following, futures.Future()])
         context = autograd.context()
         context.__enter__()
 

@@ -126,7 +126,7 @@ def _wait_all_who_live(timeout: float) -> None:
     try:
         _wait_all_workers(timeout)
     except Error as error:
-        if error.code != "Disconnected" or _wait_all_workers is not _the_wait:
+        if error.code not in ("Disconnected", "Unreachable") or _wait_all_workers is not _the_wait:
             raise
 
 
