@@ -2,10 +2,12 @@
 // tests/transport_contract checks each of them against it.
 //
 // Roles (O1, O2). A connection has one read role and one write role, each held by one thread at a time. The thread with
-// the read role calls the receiver. Who sends becomes the writer when nobody is, and writes for all until the queue is
-// empty or the line is full; then the transport's own thread goes on. A holder of a role never waits.
+// the read role calls the receiver; the one with the write role pulls frames from the source and writes them, for all,
+// until the source has none or the line is full; then the transport's own thread goes on. A holder of a role never
+// waits, and holds no lock of the connection while it calls the receiver or the source.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/event.h"
@@ -21,53 +24,73 @@
 
 namespace gradwire::transport {
 
-// Bytes sent by reference: `keep` holds their memory until they are written.
+// Bytes that a connection sends by reference: `keep` holds their memory for as long as somebody may read it.
 struct Bulk {
   const std::byte* data = nullptr;
   size_t size = 0;
   std::shared_ptr<const void> keep;
 };
 
+// One frame on its way out, in up to three parts that are written one after another. It shares what it refers to, so
+// that a writer which is late neither reads freed memory nor sees bytes change.
 struct OutFrame {
-  std::string bytes;  // encoded header and body; the header's body_size and bulk_size are right
-  Bulk bulk;          // what follows the body
+  static constexpr size_t kHeadBytes = 64;
+
+  std::array<char, kHeadBytes> head{};  // the encoded header, then a body short enough to stand here
+  uint32_t head_size = 0;
+  std::string_view body;                  // the body, when it does not stand in `head`
+  std::shared_ptr<const void> body_keep;  // holds the memory of `body`
+  Bulk bulk;                              // what follows the body
+
+  size_t size() const { return head_size + body.size() + bulk.size; }
 };
 
-// Frames of a lane keep their order. At each frame boundary kHeaders goes first, so that calls pass large tensors.
-enum class Lane { kHeaders, kBulk };
+// The frame of a header and a body: `header.body_size` is set here. A short body is copied into the head.
+OutFrame MakeFrame(wire::FrameHeader header, std::string body = {});
 
 // What a connection tells its user. All calls come under the read role, one after another; none may wait.
 class Receiver {
  public:
   virtual ~Receiver() = default;
 
-  // A frame with bulk bytes has begun: where they go (`header.bulk_size` bytes, valid until OnFrame or OnClosed), or
-  // nullptr to close the connection.
+  // A frame with bulk bytes has begun: where they go (`header.bulk_size` bytes, valid until OnFrame or OnClosed).
+  // nullptr: nowhere; they are read and forgotten, then OnFrame is called as ever. An exception closes the connection.
   virtual std::byte* BulkTarget(const wire::FrameHeader& header, std::string_view body) = 0;
 
   // A whole frame is here, its bulk bytes are in their target. An exception closes the connection with its text.
   virtual void OnFrame(const wire::FrameHeader& header, std::string body) = 0;
 
-  // Exactly once, and last: the connection has ended, by Close(), by the other side, or by bad bytes.
+  // Exactly once, and last: the connection has ended, by Close(), by Abort(), by the other side, or by bad bytes (then
+  // the code is kInvalid or kInternal; else kDisconnected).
   virtual void OnClosed(const Failure& reason) = 0;
+};
+
+// What a connection writes.
+class FrameSource {
+ public:
+  virtual ~FrameSource() = default;
+
+  // Under the write role: appends the frames that go next, of about `budget` bytes in all, at least one when there is
+  // any. None appended: there is nothing to write until the next Wake(). Must not wait, and must not throw.
+  virtual void Next(size_t budget, std::vector<OutFrame>& frames) = 0;
+
+  // Takes frames that are written, or never will be, and leaves `frames` empty. What they hold may be the last share of
+  // a program's value, so it must be destroyed where that is allowed, not here. Under the write role, or at the end of
+  // the connection, when nobody has it.
+  virtual void Release(std::vector<OutFrame>& frames) = 0;
 };
 
 class Connection {
  public:
   virtual ~Connection() = default;
 
-  // Begins to read. Once. Until then nothing is read, and the other side's frames wait.
-  virtual void Start(std::shared_ptr<Receiver> receiver) = 0;
+  // Begins to read, and to pull. Once. Until then nothing is read, and the other side's frames wait.
+  virtual void Start(std::shared_ptr<Receiver> receiver, std::shared_ptr<FrameSource> source) = 0;
 
-  // Queues a frame and never blocks; Flush() begins to write what is queued. Apart, so that a caller may queue under a
-  // lock that orders its frames and write after it. After the end of the connection frames are dropped. Any thread,
-  // roles included; every Queue() is followed by a Flush() of the same thread.
-  virtual void Queue(OutFrame frame, Lane lane) = 0;
-  virtual void Flush() = 0;
-  void Send(OutFrame frame, Lane lane) {
-    Queue(std::move(frame), lane);
-    Flush();
-  }
+  // The source has frames: writes them, on this thread when nobody has the write role. No wake is lost: frames that the
+  // source had before the call are pulled. Never blocks. Any thread, roles included, but not under a lock that the
+  // source takes. After the end of the connection nothing happens.
+  virtual void Wake() = 0;
 
   // For a thread that is about to wait for what a frame of this connection will bring: reads for it, with the read role
   // borrowed from the transport's thread, until `event` is set or `limit` has passed, so that no other thread has to be
@@ -78,9 +101,13 @@ class Connection {
     (void)limit;
   }
 
-  // Ends the connection: frames queued before it are still written when the line takes them within a second, then
-  // OnClosed(reason) is called under the read role. Any thread, more than once.
+  // Ends the connection: what the source still gives is written when the line takes it within a second, then
+  // OnClosed(reason) is called under the read role. No frame is delivered any more. Any thread, more than once; not
+  // under a lock that the source or the receiver takes.
   virtual void Close(Failure reason) = 0;
+
+  // The same at once: nothing more is pulled, written or read. After Close() it cuts its second short.
+  virtual void Abort(Failure reason) = 0;
 
   // Larger bodies close the connection. Starts at kBodyBeforeHandshake; raised once the peer is known. Any thread.
   virtual void SetBodyLimit(uint32_t bytes) = 0;
@@ -93,7 +120,9 @@ class Connection {
 class Transport {
  public:
   using AcceptCallback = std::function<void(std::shared_ptr<Connection>)>;
-  using ConnectCallback = UniqueFunction<void(std::shared_ptr<Connection>, const Failure&)>;  // nullptr: failed
+  // nullptr: it failed. The code is kDisconnected when nobody listens there, as the system says (a refused connect),
+  // kInvalid for an address that can never work, kUnreachable for everything that may be otherwise a moment later.
+  using ConnectCallback = UniqueFunction<void(std::shared_ptr<Connection>, const Failure&)>;
 
   virtual ~Transport() = default;
 

@@ -25,7 +25,7 @@ static_assert(sizeof(Layout) == FrameHeader::kSize);
 
 }  // namespace
 
-void EncodeHeader(const FrameHeader& header, std::string& out) {
+void EncodeHeader(const FrameHeader& header, char* out) {
   const Layout layout{.kind = static_cast<uint8_t>(header.kind),
                       .version = FrameHeader::kVersion,
                       .reserved = 0,
@@ -33,7 +33,13 @@ void EncodeHeader(const FrameHeader& header, std::string& out) {
                       .bulk_size = header.bulk_size,
                       .number = header.number,
                       .acknowledged = header.acknowledged};
-  out.append(reinterpret_cast<const char*>(&layout), sizeof layout);
+  std::memcpy(out, &layout, sizeof layout);
+}
+
+void EncodeHeader(const FrameHeader& header, std::string& out) {
+  char bytes[FrameHeader::kSize];
+  EncodeHeader(header, bytes);
+  out.append(bytes, sizeof bytes);
 }
 
 FrameHeader DecodeHeader(const char* bytes) {
@@ -43,7 +49,7 @@ FrameHeader DecodeHeader(const char* bytes) {
     throw Error(ErrorCode::kInvalid, "a frame of version " + std::to_string(layout.version) + ", not " +
                                          std::to_string(FrameHeader::kVersion));
   }
-  if (layout.kind < static_cast<uint8_t>(FrameKind::kHello) || layout.kind > static_cast<uint8_t>(FrameKind::kCredit)) {
+  if (layout.kind < static_cast<uint8_t>(FrameKind::kHello) || layout.kind > static_cast<uint8_t>(FrameKind::kPing)) {
     throw Error(ErrorCode::kInvalid, "a frame of unknown kind " + std::to_string(layout.kind));
   }
   const auto kind = static_cast<FrameKind>(layout.kind);
