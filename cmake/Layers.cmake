@@ -1,6 +1,9 @@
 # gradwire_layer(): one layer of the library with its tests. gradwire_library(): all layers as libgradwire.so.
 # gradwire_test(): a test program of several layers.
 find_package(Threads REQUIRED)
+# The handshake's HMAC-SHA256 and random numbers: cryptography is not written anew, and libcrypto is on every system that
+# runs Python.
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 set_property(GLOBAL PROPERTY GRADWIRE_LAYERS "")
 
 # `out` becomes the targets of the named layers and of all layers that they depend on, each once.

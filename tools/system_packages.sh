@@ -8,6 +8,7 @@ missing=()
 header='import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
 "$python" -c "$header" 2>/dev/null || missing+=(python3-dev)
 command -v g++ >/dev/null || command -v clang++ >/dev/null || missing+=(g++)
+echo '#include <openssl/hmac.h>' | ${CXX:-c++} -x c++ -E - >/dev/null 2>&1 || missing+=(libssl-dev)
 if [[ ${1:-} == tests ]]; then
   echo '#include <gtest/gtest.h>' | ${CXX:-c++} -x c++ -E - >/dev/null 2>&1 || missing+=(libgtest-dev)
 fi

@@ -251,36 +251,4 @@ BulkPiece DecodeBulkPiece(std::string_view body) {
   return piece;
 }
 
-// --- Hello and Welcome.
-
-std::string Encode(const Hello& hello) {
-  std::string out;
-  Append(out, hello.magic, hello.version);
-  AppendCounted16(out, hello.job_key, "a job key");
-  Append(out, hello.from.packed());
-  AppendCounted16(out, hello.from_name, "a worker name");
-  Append(out, hello.to.packed());
-  return out;
-}
-
-Hello DecodeHello(std::string_view body) {
-  Cursor in(body);
-  Hello hello;
-  const Hello own;
-  hello.magic = in.Get<uint32_t>();
-  if (hello.magic != own.magic) ThrowInvalid("the other side does not speak this protocol");
-  hello.version = in.Get<uint16_t>();
-  // Later fields are only known of this version.
-  if (hello.version != own.version) {
-    ThrowInvalid("the other side speaks version " + std::to_string(hello.version) + " of the protocol, this one " +
-                 std::to_string(own.version));
-  }
-  hello.job_key = in.Counted16();
-  hello.from = WorkerId::FromPacked(in.Get<uint64_t>());
-  hello.from_name = in.Counted16();
-  hello.to = WorkerId::FromPacked(in.Get<uint64_t>());
-  in.ExpectEnd();
-  return hello;
-}
-
 }  // namespace gradwire::wire

@@ -120,18 +120,4 @@ struct BulkPiece {
 std::string Encode(const BulkPiece& piece);
 BulkPiece DecodeBulkPiece(std::string_view body);
 
-// Bodies of the handshake. The job key keeps strangers and other jobs out (protocols: Trust).
-struct Hello {
-  uint32_t magic = kMagic;
-  uint16_t version = 1;
-  std::string job_key;
-  WorkerId from;
-  std::string from_name;
-  WorkerId to;  // whom the sender believes to reach; of a Welcome: whom it answers
-
-  static constexpr uint32_t kMagic = 0x31445247;  // "GRD1"
-};
-std::string Encode(const Hello& hello);
-Hello DecodeHello(std::string_view body);
-
 }  // namespace gradwire::wire

@@ -104,33 +104,13 @@ TEST(Call, EveryErrorCodeTravelsAndOthersDoNot) {
   }
 }
 
-TEST(Call, CancelCreditPieceAndHelloComeBack) {
+TEST(Call, CancelCreditAndPieceComeBack) {
   EXPECT_EQ(DecodeCredit(Body(Encode(Credit{.begun = 1024}))).begun, 1024u);
   EXPECT_EQ(DecodeCancel(Body(Encode(Cancel{.call_id = 77}))).call_id, 77u);
   const BulkPiece piece = DecodeBulkPiece(Encode(BulkPiece{.message_number = 5, .storage = 6, .offset = 1ull << 40}));
   EXPECT_EQ(piece.message_number, 5u);
   EXPECT_EQ(piece.storage, 6u);
   EXPECT_EQ(piece.offset, 1ull << 40);
-  const Hello hello =
-      DecodeHello(Encode(Hello{.job_key = "secret", .from = {1, 2}, .from_name = "worker1", .to = {3, 4}}));
-  EXPECT_EQ(hello.job_key, "secret");
-  EXPECT_EQ(hello.from, (WorkerId{1, 2}));
-  EXPECT_EQ(hello.from_name, "worker1");
-  EXPECT_EQ(hello.to, (WorkerId{3, 4}));
-}
-
-TEST(Call, AHelloOfAnotherProtocolOrVersionIsRefusedByName) {
-  const auto text = [](Hello hello) -> std::string {
-    try {
-      DecodeHello(Encode(hello));
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kInvalid);
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_NE(text(Hello{.magic = 0x20544547}).find("does not speak this protocol"), std::string::npos);
-  EXPECT_NE(text(Hello{.version = 2}).find("version 2"), std::string::npos);
 }
 
 TEST(Call, WhatIsTooLongForItsFieldIsRefusedBeforeItIsSent) {

@@ -23,6 +23,10 @@ struct Layout {
 };
 static_assert(sizeof(Layout) == FrameHeader::kSize);
 
+bool HasNoBody(FrameKind kind) {
+  return kind == FrameKind::kLeave || kind == FrameKind::kAck || kind == FrameKind::kPing;
+}
+
 }  // namespace
 
 void EncodeHeader(const FrameHeader& header, char* out) {
@@ -55,6 +59,12 @@ FrameHeader DecodeHeader(const char* bytes) {
   const auto kind = static_cast<FrameKind>(layout.kind);
   if (layout.bulk_size != 0 && kind != FrameKind::kBulk) {
     throw Error(ErrorCode::kInvalid, "bulk bytes behind a frame that has none");
+  }
+  if (layout.number != 0 && !IsMessage(kind)) {
+    throw Error(ErrorCode::kInvalid, "a number at a frame that is no message");
+  }
+  if (layout.body_size != 0 && HasNoBody(kind)) {
+    throw Error(ErrorCode::kInvalid, "a body of a frame that has none");
   }
   return {.kind = kind,
           .body_size = layout.body_size,

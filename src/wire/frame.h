@@ -38,8 +38,8 @@ struct FrameHeader {
   static constexpr uint8_t kVersion = 2;
 
   FrameKind kind = FrameKind::kRequest;
-  uint32_t body_size = 0;  // bytes that follow the header
-  uint64_t bulk_size = 0;  // bytes that follow the body; only of a kBulk frame
+  uint32_t body_size = 0;     // bytes that follow the header
+  uint64_t bulk_size = 0;     // bytes that follow the body; only of a kBulk frame
   uint64_t number = 0;        // of a message: counts those of one direction from 1 (O1); others 0
   uint64_t acknowledged = 0;  // how many messages of the other side were taken; 0 before the connection is open
 };
@@ -51,7 +51,8 @@ inline constexpr uint32_t kMaxBodyBytes = uint32_t{1} << 30;
 void EncodeHeader(const FrameHeader& header, char* out);
 void EncodeHeader(const FrameHeader& header, std::string& out);
 
-// `bytes` holds at least kSize bytes. Throws Error(kInvalid) for an unknown version, kind or set reserved bits.
+// `bytes` holds at least kSize bytes. Throws Error(kInvalid) for an unknown version or kind, set reserved bits, and a
+// number, body or bulk bytes of a kind that has none.
 FrameHeader DecodeHeader(const char* bytes);
 
 }  // namespace gradwire::wire

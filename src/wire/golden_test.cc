@@ -15,6 +15,7 @@
 #include "gradwire/value.h"
 #include "wire/call.h"
 #include "wire/frame.h"
+#include "wire/handshake.h"
 #include "wire/tensor_table.h"
 
 namespace gradwire::wire {
@@ -79,32 +80,92 @@ std::string FrameAgain(const std::string& frame) {
   std::vector<BulkTarget> targets;
   std::string body_again;
   switch (header.kind) {
-    case FrameKind::kHello:
-    case FrameKind::kWelcome: body_again = Encode(DecodeHello(body)); break;
+    case FrameKind::kHello: body_again = Encode(DecodeHello(body)); break;
+    case FrameKind::kChallenge: body_again = Encode(DecodeChallenge(body)); break;
+    case FrameKind::kProof: body_again = Encode(DecodeProof(body)); break;
+    case FrameKind::kWelcome: body_again = Encode(DecodeWelcome(body)); break;
+    case FrameKind::kResume: body_again = Encode(DecodeResumeState(body)); break;
+    case FrameKind::kRefuse: body_again = Encode(DecodeRefuse(body)); break;
+    case FrameKind::kPieces: body_again = Encode(DecodePieceAnswers(body)); break;
     case FrameKind::kRequest: body_again = WithTail(DecodeRequest(body, 1 << 20, targets)); break;
     case FrameKind::kReply: body_again = WithTail(DecodeReply(body, 1 << 20, targets)); break;
     case FrameKind::kCancel: body_again = BodyOf(Encode(DecodeCancel(body))); break;
     case FrameKind::kBulk: body_again = Encode(DecodeBulkPiece(body)); break;
     case FrameKind::kCredit: body_again = BodyOf(Encode(DecodeCredit(body))); break;
-    case FrameKind::kLeave: break;
+    case FrameKind::kLeave:
+    case FrameKind::kAck:
+    case FrameKind::kPing: break;
   }
   std::string again;
   EncodeHeader(header, again);
   return again + body_again + frame.substr(FrameHeader::kSize + header.body_size);
 }
 
+// The bytes first, first + 1, ...
+Digest DigestOf(uint8_t first) {
+  Digest digest;
+  for (uint8_t& byte : digest) byte = first++;
+  return digest;
+}
+
 TEST(Golden, Handshake) {
-  const Hello hello{.job_key = "key", .from = {1, 0xaa}, .from_name = "worker1", .to = {2, 0xbb}};
+  const Hello hello{.from = {1, 0xaa}, .from_name = "worker1", .to = {2, 0xbb}, .nonce = DigestOf(0x10)};
   ExpectGolden(
-      "01010000 24000000 00000000 00000000 00000000 00000000 00000000 00000000 47524431 01000300 6b6579aa 00000001 "
-      "00000007 00776f72 6b657231 bb000000 02000000",
+      "01020000 3f000000 00000000 00000000 00000000 00000000 00000000 00000000 47524431 0200aa00 00000100 00000700 "
+      "776f726b 657231bb 00000002 00000010 11121314 15161718 191a1b1c 1d1e1f20 21222324 25262728 292a2b2c 2d2e2f",
       Frame(FrameKind::kHello, Encode(hello), 0, 0), FrameAgain);
   ExpectGolden(
-      "02010000 24000000 00000000 00000000 00000000 00000000 00000000 00000000 47524431 01000300 6b6579aa 00000001 "
-      "00000007 00776f72 6b657231 bb000000 02000000",
-      Frame(FrameKind::kWelcome, Encode(hello), 0, 0), FrameAgain);
-  ExpectGolden("07010000 00000000 00000000 00000000 00000000 00000000 00000000 00000000",
-               Frame(FrameKind::kLeave, "", 0, 0), FrameAgain);
+      "09020000 20000000 00000000 00000000 00000000 00000000 00000000 00000000 30313233 34353637 38393a3b 3c3d3e3f "
+      "40414243 44454647 48494a4b 4c4d4e4f",
+      Frame(FrameKind::kChallenge, Encode(Challenge{DigestOf(0x30)}), 0, 0), FrameAgain);
+  ExpectGolden(
+      "0a020000 28000000 00000000 00000000 00000000 00000000 00000000 00000000 07000000 00000000 50515253 54555657 "
+      "58595a5b 5c5d5e5f 60616263 64656667 68696a6b 6c6d6e6f",
+      Frame(FrameKind::kProof, Encode(Proof{.number = 7, .mac = DigestOf(0x50)}), 0, 0), FrameAgain);
+  ExpectGolden(
+      "02020000 20000000 00000000 00000000 00000000 00000000 00000000 00000000 70717273 74757677 78797a7b 7c7d7e7f "
+      "80818283 84858687 88898a8b 8c8d8e8f",
+      Frame(FrameKind::kWelcome, Encode(Welcome{DigestOf(0x70)}), 0, 0), FrameAgain);
+  ExpectGolden(
+      "0c020000 0e000000 00000000 00000000 00000000 00000000 00000000 00000000 01090000 00000000 0003006f 6c64",
+      Frame(FrameKind::kRefuse, Encode(Refuse{.code = RefuseCode::kStale, .number = 9, .text = "old"}), 0, 0),
+      FrameAgain);
+}
+
+// Computed outside of this code, of the Hello and the Challenge above: labels and the order of parts are protocol too.
+TEST(Golden, Macs) {
+  const std::string hello =
+      Encode(Hello{.from = {1, 0xaa}, .from_name = "worker1", .to = {2, 0xbb}, .nonce = DigestOf(0x10)});
+  const std::string challenge = Encode(Challenge{DigestOf(0x30)});
+  const auto hex = [](const Digest& mac) { return ToHex({reinterpret_cast<const char*>(mac.data()), mac.size()}); };
+  EXPECT_EQ(hex(MacOfProof("key", hello, challenge, 7)),
+            "01362833 f20bd832 5ba2da93 b036347f cd40ecc8 31f534cc d445fd7c 58f175f5");
+  EXPECT_EQ(hex(MacOfWelcome("key", hello, challenge, 7)),
+            "3a8b57e5 6798d8a4 b21d8e21 7489f0ef bd6e8bea 4559694b 7972ae4b 5f0b863a");
+}
+
+TEST(Golden, WhatASessionSaysOfItsConnection) {
+  const ResumeState state{.taken = 9,
+                          .arriving = {{.message = 4, .ready = true, .present = {{0, 0, 5}, {2, 1 << 20, 7}}},
+                                       {.message = 8, .ready = false, .present = {}}}};
+  ExpectGolden(
+      "0b020000 4e000000 00000000 00000000 00000000 00000000 00000000 00000000 09000000 00000000 02000000 04000000 "
+      "00000000 01020000 00000000 00000000 00000000 00050000 00000000 00020000 00000010 00000000 00070000 00000000 "
+      "00080000 00000000 00000000 0000",
+      Frame(FrameKind::kResume, Encode(state), 0, 0), FrameAgain);
+  const std::vector<PieceAnswer> answers = {
+      {4, Verdict::kHad, {1, 2, 3}}, {5, Verdict::kLater, {0, 0, 1 << 20}}, {5, Verdict::kNow, {}}};
+  ExpectGolden(
+      "0e020000 59000000 00000000 00000000 00000000 00000000 03000000 00000000 03000400 00000000 00000100 00000102 "
+      "00000000 00000003 00000000 00000005 00000000 00000000 00000002 00000000 00000000 00001000 00000000 05000000 "
+      "00000000 00000000 03000000 00000000 00000000 00000000 00",
+      Frame(FrameKind::kPieces, Encode(answers), 0, 3), FrameAgain);
+  ExpectGolden("07020000 00000000 00000000 00000000 06000000 00000000 02000000 00000000",
+               Frame(FrameKind::kLeave, "", 6, 2), FrameAgain);
+  ExpectGolden("0d020000 00000000 00000000 00000000 00000000 00000000 02000000 00000000",
+               Frame(FrameKind::kAck, "", 0, 2), FrameAgain);
+  ExpectGolden("0f020000 00000000 00000000 00000000 00000000 00000000 02000000 00000000",
+               Frame(FrameKind::kPing, "", 0, 2), FrameAgain);
 }
 
 TEST(Golden, Request) {
@@ -117,7 +178,7 @@ TEST(Golden, Request) {
   request.references = {{.owner = {2, 0xbb}, .rref = {{2, 0xbb}, 3}, .fork = ForkId{{1, 0xaa}, 7}, .type_name = "int"},
                         {.owner = {2, 0xbb}, .rref = {{2, 0xbb}, 4}, .fork = std::nullopt, .type_name = ""}};
   ExpectGolden(
-      "03010000 e2000000 00000000 00000000 09000000 00000000 08000000 00000000 07000000 00000000 e8030000 00000000 "
+      "03020000 e2000000 00000000 00000000 09000000 00000000 08000000 00000000 07000000 00000000 e8030000 00000000 "
       "08006174 656e2e61 64640100 01000300 00006578 740a0000 00540100 00007400 00000001 00000001 00000010 00000000 "
       "00000000 00000000 00000000 01000000 00000000 01000401 00000000 00000000 00000000 02000000 00000000 01000000 "
       "00000000 01aa0000 00010000 00050000 00000000 00aa0000 00010000 00060000 00000000 00020000 00bb0000 00020000 "
@@ -125,7 +186,7 @@ TEST(Golden, Request) {
       "00000002 00000004 00000000 00000000 0000",
       Frame(FrameKind::kRequest, WithTail(request), 9, 8), FrameAgain);
   ExpectGolden(
-      "03010000 25000000 00000000 00000000 01000000 00000000 00000000 00000000 01000000 00000000 00000000 00000000 "
+      "03020000 25000000 00000000 00000000 01000000 00000000 00000000 00000000 01000000 00000000 00000000 00000000 "
       "00000000 00000000 00000000 00000000 00000000 00",
       Frame(FrameKind::kRequest, WithTail(Request{.call_id = 1}), 1, 0), FrameAgain);
 }
@@ -134,28 +195,28 @@ TEST(Golden, Reply) {
   Reply reply{.call_id = 7};
   ValueWriter(reply.value).PutInt(-2);
   ExpectGolden(
-      "04010000 24000000 00000000 00000000 03000000 00000000 02000000 00000000 07000000 00000000 00000009 00000069 "
+      "04020000 24000000 00000000 00000000 03000000 00000000 02000000 00000000 07000000 00000000 00000009 00000069 "
       "feffffff ffffffff 00000000 00000000 00000000",
       Frame(FrameKind::kReply, WithTail(reply), 3, 2), FrameAgain);
   Reply failed{.call_id = 7};
   failed.failure = Failure{
       .code = ErrorCode::kRemote, .text = "text", .worker = "w", .type_name = "E", .traceback = "tb", .pickled = "p"};
   ExpectGolden(
-      "04010000 39000000 00000000 00000000 03000000 00000000 02000000 00000000 07000000 00000000 010a0400 00007465 "
+      "04020000 39000000 00000000 00000000 03000000 00000000 02000000 00000000 07000000 00000000 010a0400 00007465 "
       "78740100 00007701 00000045 02000000 74620100 00007000 00000000 00000000 00000000 00000000 00",
       Frame(FrameKind::kReply, WithTail(failed), 3, 2), FrameAgain);
 }
 
 TEST(Golden, CancelCreditAndBulk) {
-  ExpectGolden("08010000 08000000 00000000 00000000 05000000 00000000 02000000 00000000 00040000 00000000",
+  ExpectGolden("08020000 08000000 00000000 00000000 05000000 00000000 02000000 00000000 00040000 00000000",
                Frame(FrameKind::kCredit, BodyOf(Encode(Credit{.begun = 1024})), 5, 2), FrameAgain);
-  ExpectGolden("05010000 08000000 00000000 00000000 04000000 00000000 02000000 00000000 07000000 00000000",
+  ExpectGolden("05020000 08000000 00000000 00000000 04000000 00000000 02000000 00000000 07000000 00000000",
                Frame(FrameKind::kCancel, BodyOf(Encode(Cancel{.call_id = 7})), 4, 2), FrameAgain);
   const std::string body = Encode(BulkPiece{.message_number = 9, .storage = 1, .offset = 1 << 20});
   std::string frame;
   EncodeHeader({.kind = FrameKind::kBulk, .body_size = static_cast<uint32_t>(body.size()), .bulk_size = 3}, frame);
   ExpectGolden(
-      "06010000 14000000 03000000 00000000 00000000 00000000 00000000 00000000 09000000 00000000 01000000 00001000 "
+      "06020000 14000000 03000000 00000000 00000000 00000000 00000000 00000000 09000000 00000000 01000000 00001000 "
       "00000000 616263",
       frame + body + "abc", FrameAgain);
 }

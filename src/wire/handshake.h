@@ -26,7 +26,9 @@ struct Hello {
   static constexpr uint16_t kVersion = 2;
 };
 std::string Encode(const Hello& hello);
+// Throws for a Hello of another version too, whose later fields are unknown: VersionOfHello() tells that case apart.
 Hello DecodeHello(std::string_view body);
+uint16_t VersionOfHello(std::string_view body);
 
 // The accepting side's number.
 struct Challenge {
@@ -35,9 +37,12 @@ struct Challenge {
 std::string Encode(const Challenge& challenge);
 Challenge DecodeChallenge(std::string_view body);
 
+// Numbers of paths count connects, so none comes near; whoever has heard the highest can still add one.
+inline constexpr uint64_t kMostPathNumber = uint64_t{1} << 62;
+
 // The connecting side knows the job's key, and asks for this connection to become the pair's path number `number`.
 struct Proof {
-  uint64_t number = 0;
+  uint64_t number = 0;  // 1 to kMostPathNumber
   Digest mac{};
 };
 std::string Encode(const Proof& proof);
@@ -50,7 +55,8 @@ struct Welcome {
 std::string Encode(const Welcome& welcome);
 Welcome DecodeWelcome(std::string_view body);
 
-// Both macs cover this very run: both nonces, both names, the number. `hello`, `challenge`: the bodies as they travelled.
+// Both macs cover this very run: both nonces, both names, the number. `hello`, `challenge`: the bodies as they
+// travelled.
 Digest MacOfProof(std::string_view job_key, std::string_view hello, std::string_view challenge, uint64_t number);
 Digest MacOfWelcome(std::string_view job_key, std::string_view hello, std::string_view challenge, uint64_t number);
 
@@ -72,7 +78,7 @@ struct ResumeState {
     bool operator==(const Arriving&) const = default;
   };
   uint64_t taken = 0;
-  std::vector<Arriving> arriving;  // by rising number
+  std::vector<Arriving> arriving;  // by rising number, from 1 to `taken`
   bool operator==(const ResumeState&) const = default;
 };
 std::string Encode(const ResumeState& state);
@@ -89,8 +95,8 @@ enum class RefuseCode : uint8_t {
 };
 struct Refuse {
   RefuseCode code = RefuseCode::kEnded;
-  uint64_t number = 0;
-  std::string text;  // kMostText bytes at most; Encode cuts what is longer
+  uint64_t number = 0;  // kMostPathNumber at most
+  std::string text;     // kMostText bytes at most; Encode cuts what is longer
 
   static constexpr size_t kMostText = 1024;
 };

@@ -10,6 +10,7 @@
 
 #include "wire/call.h"
 #include "wire/frame.h"
+#include "wire/handshake.h"
 #include "wire/ivalue.h"
 #include "wire/tensor_samples.h"
 
@@ -108,6 +109,19 @@ void UsePayload(Payload& payload, std::vector<BulkTarget>& targets, std::mt19937
   }
 }
 
+// What comes through can be computed with.
+void UseResumeState(const ResumeState& state) {
+  for (const ResumeState::Arriving& arriving : state.arriving) {
+    ASSERT_LE(arriving.message, state.taken);
+    for (const StorageRange& range : arriving.present) ASSERT_GT(range.offset + range.size, range.offset);
+  }
+}
+
+void UseAnswers(const std::vector<PieceAnswer>& answers) {
+  ASSERT_LE(answers.size(), kMostPieceAnswers);
+  for (const PieceAnswer& answer : answers) ASSERT_GT(answer.message, 0u);
+}
+
 struct Decoder {
   const char* name;
   std::function<void(const std::string&, std::mt19937_64&)> run;
@@ -129,7 +143,11 @@ const std::vector<Decoder>& Decoders() {
        }},
       {"cancel", [](const std::string& body, std::mt19937_64&) { DecodeCancel(body); }},
       {"piece", [](const std::string& body, std::mt19937_64&) { DecodeBulkPiece(body); }},
-      {"hello", [](const std::string& body, std::mt19937_64&) { DecodeHello(body); }},
+      {"hello",
+       [](const std::string& body, std::mt19937_64&) {
+         VersionOfHello(body);
+         DecodeHello(body);
+       }},
       {"header",
        [](std::string body, std::mt19937_64&) {
          body.resize(FrameHeader::kSize);
@@ -144,6 +162,13 @@ const std::vector<Decoder>& Decoders() {
          Walk(reader);
        }},
       {"credit", [](const std::string& body, std::mt19937_64&) { DecodeCredit(body); }},
+      {"challenge", [](const std::string& body, std::mt19937_64&) { DecodeChallenge(body); }},
+      {"proof", [](const std::string& body, std::mt19937_64&) { DecodeProof(body); }},
+      {"welcome", [](const std::string& body, std::mt19937_64&) { DecodeWelcome(body); }},
+      {"resume", [](const std::string& body, std::mt19937_64&) { UseResumeState(DecodeResumeState(body)); }},
+      {"refuse",
+       [](const std::string& body, std::mt19937_64&) { ASSERT_LE(DecodeRefuse(body).text.size(), Refuse::kMostText); }},
+      {"pieces", [](const std::string& body, std::mt19937_64&) { UseAnswers(DecodePieceAnswers(body)); }},
   };
   return decoders;
 }
@@ -189,9 +214,17 @@ const std::vector<Message>& ValidMessages() {
     all.push_back({"reply", &decoders[1], BodyOf(reply, kInlineLimit)});
     all.push_back({"cancel", &decoders[2], Encode(Cancel{7}).bytes.substr(FrameHeader::kSize)});
     all.push_back({"piece", &decoders[3], Encode(BulkPiece{1, 2, 3})});
-    all.push_back({"hello", &decoders[4], Encode(Hello{.job_key = "key", .from_name = "name"})});
+    all.push_back({"hello", &decoders[4], Encode(Hello{.from_name = "name"})});
     all.push_back({"value", &decoders[6], ValueOfEveryTag(at::ones({2})).bytes});
-    all.push_back({"credit", &decoders.back(), Encode(Credit{1024}).bytes.substr(FrameHeader::kSize)});
+    all.push_back({"credit", &decoders[7], Encode(Credit{1024}).bytes.substr(FrameHeader::kSize)});
+    all.push_back({"challenge", &decoders[8], Encode(Challenge{})});
+    all.push_back({"proof", &decoders[9], Encode(Proof{.number = 1})});
+    all.push_back({"welcome", &decoders[10], Encode(Welcome{})});
+    const std::vector<StorageRange> present = {{0, 0, 1}, {0, 2, 1}, {1, 0, 1}};
+    all.push_back({"resume", &decoders[11], Encode(ResumeState{9, {{1, true, present}, {9, false, {}}}})});
+    all.push_back({"refuse", &decoders[12], Encode(Refuse{.text = "text"})});
+    const std::vector<PieceAnswer> answers = {{1, Verdict::kHad, {0, 0, 1}}, {1, Verdict::kNow, {}}};
+    all.push_back({"pieces", &decoders[13], Encode(answers)});
     return all;
   }();
   return messages;
