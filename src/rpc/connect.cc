@@ -1,12 +1,14 @@
 // Sessions and connections of Rpc: listening, connecting on first use, stopping.
+#include <atomic>
 #include <utility>
 
+#include "rpc/dial.h"
 #include "rpc/rpc_impl.h"
 
 namespace gradwire::rpc {
 namespace {
 
-constexpr std::chrono::seconds kConnectLimit{5};
+constexpr std::chrono::seconds kLeaveLimit{1};
 
 }  // namespace
 
@@ -15,7 +17,7 @@ std::vector<std::string> Rpc::Impl::Listen() {
   for (const auto& transport : options_.transports) {
     addresses.push_back(transport->Listen([weak = weak_from_this()](std::shared_ptr<transport::Connection> connection) {
       if (auto self = weak.lock()) {
-        Link::Start(self, std::move(connection), nullptr);
+        Link::Accept(self, std::move(connection));
       } else {
         connection->Close({.code = ErrorCode::kDisconnected, .text = "this worker has ended"});
       }
@@ -53,34 +55,19 @@ std::shared_ptr<Session> Rpc::Impl::SessionWith(const Peer& peer) {
   return session;
 }
 
-void Rpc::Impl::Connect(const std::shared_ptr<Session>& session) {
-  const std::optional<Member> member = members_.Find(session->peer().id);
-  TryAddress(session, member ? member->addresses : std::vector<std::string>(), 0, "");
+// A worker's session with itself is two objects: no one can be both sides of a promise (rpc/paths.h).
+std::shared_ptr<Session> Rpc::Impl::AcceptingSession(const Peer& peer) {
+  if (peer.id != self().id) return SessionWith(peer);
+  std::lock_guard lock(sessions_mutex_);
+  if (!stop_reason_.empty()) return nullptr;
+  if (!own_accepting_) own_accepting_ = std::make_shared<Session>(shared_from_this(), peer, /*can_dial=*/false);
+  return own_accepting_;
 }
 
-void Rpc::Impl::TryAddress(const std::shared_ptr<Session>& session, const std::vector<std::string>& addresses,
-                           size_t index, const std::string& failures) {
-  std::shared_ptr<transport::Transport> transport;
-  for (; index < addresses.size(); ++index) {
-    const std::string scheme = addresses[index].substr(0, addresses[index].find("://"));
-    for (const auto& candidate : options_.transports) {
-      if (candidate->scheme() == scheme) transport = candidate;
-    }
-    if (transport) break;
-  }
-  if (!transport) {
-    return session->ConnectFailed({.code = ErrorCode::kUnreachable,
-                                   .text = "worker '" + session->peer().name + "' cannot be reached: " +
-                                           (failures.empty() ? "it has no address that this worker can use" : failures),
-                                   .worker = session->peer().name});
-  }
-  transport->Connect(addresses[index], clock().Now() + kConnectLimit,
-                     [self = shared_from_this(), session, addresses, index, failures](
-                         std::shared_ptr<transport::Connection> connection, const Failure& failure) {
-                       if (connection) return Link::Start(self, std::move(connection), session);
-                       self->TryAddress(session, addresses, index + 1,
-                                        failures + (failures.empty() ? "" : "; ") + failure.text);
-                     });
+void Rpc::Impl::Dial(const std::shared_ptr<Session>& session, uint64_t dial) {
+  const std::optional<Member> member = members_.Find(session->peer().id);
+  rpc::Dial::Begin(shared_from_this(), session, dial, member ? member->addresses : std::vector<std::string>(),
+                   options_.transports);
 }
 
 std::string Rpc::Impl::stop_reason() const {
@@ -96,20 +83,34 @@ Rpc::Counts Rpc::Impl::counts() const {
           .dropped = dropped_.load()};
 }
 
+// Those who are left are told, and what was sent before arrives: replies above all. Nobody waits longer than the leave
+// limit for one that does not answer.
 void Rpc::Impl::Stop(const std::string& why) {
-  std::unordered_map<WorkerId, std::shared_ptr<Session>> sessions;
+  std::vector<std::shared_ptr<Session>> sessions;
   {
     std::lock_guard lock(sessions_mutex_);
     if (!stop_reason_.empty()) return;
     stop_reason_ = why;
-    sessions.swap(sessions_);
+    for (auto& [id, session] : sessions_) sessions.push_back(std::move(session));
+    sessions_.clear();
+    if (own_accepting_) sessions.push_back(std::exchange(own_accepting_, nullptr));
   }
-  for (const auto& [id, session] : sessions) {
-    session->End({.code = ErrorCode::kDisconnected, .text = why, .worker = self().name}, /*announce=*/true);
+  const Failure reason{.code = ErrorCode::kDisconnected, .text = why, .worker = self().name};
+  for (const auto& pending : pending_.TakeAll()) EndWithout(pending, reason);
+  const auto all_gone = std::make_shared<Event>();
+  const auto left = std::make_shared<std::atomic<size_t>>(sessions.size());
+  for (const auto& session : sessions) {
+    if (session->peer().id == self().id) {
+      left->fetch_sub(1);
+      continue;  // nobody is to be told
+    }
+    session->Leave([all_gone, left] {
+      if (left->fetch_sub(1) == 1) all_gone->Set();
+    });
   }
-  for (const auto& pending : pending_.TakeAll()) {
-    EndWithout(pending, {.code = ErrorCode::kDisconnected, .text = why, .worker = self().name});
-  }
+  if (left->load() > 0) options_.executor->Await(*all_gone, kLeaveLimit);
+  for (const auto& session : sessions) session->End(reason);
+  for (const auto& pending : pending_.TakeAll()) EndWithout(pending, reason);
 }
 
 }  // namespace gradwire::rpc

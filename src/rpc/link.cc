@@ -1,121 +1,209 @@
 #include "rpc/link.h"
 
+#include <iterator>
 #include <utility>
 
+#include "base/log.h"
 #include "wire/call.h"
 
 namespace gradwire::rpc {
 namespace {
 
-constexpr uint32_t kBodyLimit = uint32_t{1} << 30;
+constexpr std::chrono::seconds kHandshakeLimit{5};
 
-// The key's comparison takes the same time wherever the first difference is.
-bool SameKey(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return difference == 0;
-}
+std::atomic<uint64_t> last_link{0};
 
 }  // namespace
 
 Link::Link(std::shared_ptr<LinkHost> host, std::shared_ptr<transport::Connection> connection,
            std::shared_ptr<Session> session)
     : host_(std::move(host)),
+      id_(last_link.fetch_add(1) + 1),
       connection_(std::move(connection)),
+      accepted_(session == nullptr),
       session_(std::move(session)),
-      accepted_(session_ == nullptr) {}
+      stage_(accepted_ ? Stage::kHello : Stage::kChallenge) {}
 
-void Link::Start(std::shared_ptr<LinkHost> host, std::shared_ptr<transport::Connection> connection,
-                 std::shared_ptr<Session> session) {
-  auto link = std::make_shared<Link>(std::move(host), connection, std::move(session));
-  // Before Start(): from then on the link's fields belong to the read role.
-  link->limit_ =
-      link->host_->clock().CallAt(link->host_->clock().Now() + kHandshakeLimit, [weak = std::weak_ptr(connection)] {
-        if (auto late = weak.lock()) {
-          late->Close({.code = ErrorCode::kDisconnected,
-                       .text = "the handshake on " + late->description() + " took more than 5 s"});
-        }
-      });
-  if (!link->accepted_) link->SendHello(wire::FrameKind::kHello, link->session_->peer());
-  connection->Start(link);
+void Link::Accept(std::shared_ptr<LinkHost> host, std::shared_ptr<transport::Connection> connection) {
+  std::make_shared<Link>(std::move(host), std::move(connection), nullptr)->Begin();
 }
 
-void Link::SendHello(wire::FrameKind kind, const Peer& to) {
-  const std::string body = wire::Encode(
-      wire::Hello{.job_key = host_->job_key(), .from = host_->self().id, .from_name = host_->self().name, .to = to.id});
-  transport::OutFrame frame;
-  wire::EncodeHeader({.kind = kind, .body_size = static_cast<uint32_t>(body.size())}, frame.bytes);
-  frame.bytes += body;
-  connection_->Send(std::move(frame), transport::Lane::kHeaders);
+std::shared_ptr<Link> Link::Dial(std::shared_ptr<LinkHost> host, std::shared_ptr<transport::Connection> connection,
+                                 std::shared_ptr<Session> session, uint64_t dial, OnFailed failed) {
+  const WorkerId to = session->peer().id;
+  auto link = std::make_shared<Link>(std::move(host), std::move(connection), std::move(session));
+  link->dial_ = dial;
+  link->failed_ = std::move(failed);
+  link->hello_ = wire::Encode(wire::Hello{.from = link->host_->self().id,
+                                          .from_name = link->host_->self().name,
+                                          .to = to,
+                                          .nonce = RandomBytes()});
+  link->Queue(wire::FrameKind::kHello, link->hello_);
+  link->Begin();
+  return link;
+}
+
+void Link::Begin() {
+  // Before Start(): from then on the link's fields belong to the read role.
+  limit_ = host_->clock().CallAt(host_->clock().Now() + kHandshakeLimit, [weak = std::weak_ptr(connection_)] {
+    if (auto late = weak.lock()) {
+      late->Abort({.code = ErrorCode::kDisconnected,
+                   .text = "the handshake on " + late->description() + " took more than 5 s"});
+    }
+  });
+  connection_->Start(shared_from_this(), shared_from_this());
+}
+
+void Link::Queue(wire::FrameKind kind, std::string body, uint64_t acknowledged) {
+  std::lock_guard lock(queue_mutex_);
+  queue_.push_back(transport::MakeFrame({.kind = kind, .acknowledged = acknowledged}, std::move(body)));
+}
+
+void Link::QueueProof(uint64_t number, const wire::ResumeState& have) {
+  number_ = number;
+  const Digest mac = wire::MacOfProof(host_->job_key(), hello_, challenge_, number);
+  Queue(wire::FrameKind::kProof, wire::Encode(wire::Proof{.number = number, .mac = mac}));
+  Queue(wire::FrameKind::kResume, wire::Encode(have));
+}
+
+void Link::QueueWelcome(const wire::ResumeState& have) {
+  const Digest mac = wire::MacOfWelcome(host_->job_key(), hello_, challenge_, number_);
+  Queue(wire::FrameKind::kWelcome, wire::Encode(wire::Welcome{.mac = mac}));
+  Queue(wire::FrameKind::kResume, wire::Encode(have));
+}
+
+void Link::QueueAck(uint64_t taken) { Queue(wire::FrameKind::kAck, {}, taken); }
+void Link::QueueRefuse(const wire::Refuse& refuse) { Queue(wire::FrameKind::kRefuse, wire::Encode(refuse)); }
+void Link::Open() { open_.store(true, std::memory_order_release); }
+
+void Link::Next(size_t budget, std::vector<transport::OutFrame>& frames) {
+  {
+    std::lock_guard lock(queue_mutex_);
+    if (!queue_.empty()) {
+      frames.insert(frames.end(), std::make_move_iterator(queue_.begin()), std::make_move_iterator(queue_.end()));
+      queue_.clear();
+      return;
+    }
+  }
+  if (was_path()) session_->Next(*this, budget, frames);
+}
+
+void Link::Release(std::vector<transport::OutFrame>& frames) {
+  if (was_path()) return session_->Release(frames);
+  frames.clear();
 }
 
 std::byte* Link::BulkTarget(const wire::FrameHeader& header, std::string_view body) {
-  return delivers_ ? session_->BulkTarget(header, body) : nullptr;  // a message comes before its bytes
+  if (!was_path()) throw Error(ErrorCode::kInvalid, "bytes before the connection is open");
+  return session_->BulkTarget(header, body);
 }
 
 void Link::OnFrame(const wire::FrameHeader& header, std::string body) {
-  if (open_) {
-    if (!delivers_) session_->SetIncoming(connection_);
-    delivers_ = true;
-    return session_->OnFrame(header, body);
-  }
-  if (accepted_ && header.kind == wire::FrameKind::kHello) return OnHello(body);
-  if (!accepted_ && header.kind == wire::FrameKind::kWelcome) return OnWelcome(body);
-  throw Error(ErrorCode::kInvalid, "the first frame is not a handshake");
+  if (header.kind == wire::FrameKind::kRefuse) return OnRefuse(body);
+  if (was_path() && stage_ == Stage::kTaken) return session_->OnFrame(*this, header, std::move(body));
+  OnHandshake(header, body);
 }
 
-void Link::OnHello(std::string_view body) {
-  const wire::Hello hello = wire::DecodeHello(body);
-  if (!SameKey(hello.job_key, host_->job_key())) {
-    throw Error(ErrorCode::kPermissionDenied, "the other side belongs to another job");
+void Link::OnHandshake(const wire::FrameHeader& header, const std::string& body) {
+  using Kind = wire::FrameKind;
+  if (header.number != 0 || header.acknowledged != 0) {
+    throw Error(ErrorCode::kInvalid, "a frame of the handshake carries the number of a message");
   }
+  if (stage_ == Stage::kHello && header.kind == Kind::kHello) return OnHello(body);
+  if (stage_ == Stage::kProof && header.kind == Kind::kProof) return OnProof(body);
+  if (stage_ == Stage::kChallenge && header.kind == Kind::kChallenge) return OnChallenge(body);
+  if (stage_ == Stage::kWelcome && header.kind == Kind::kWelcome) return OnWelcome(body);
+  if (stage_ == Stage::kResume && header.kind == Kind::kResume) {
+    stage_ = Stage::kTaken;
+    with_session_ = true;
+    return session_->OnProof(shared_from_this(), number_, wire::DecodeResumeState(body));
+  }
+  if (stage_ == Stage::kWelcomeResume && header.kind == Kind::kResume) {
+    stage_ = Stage::kTaken;
+    return session_->OnWelcome(shared_from_this(), wire::DecodeResumeState(body));
+  }
+  throw Error(ErrorCode::kInvalid, "a frame of kind " + std::to_string(static_cast<int>(header.kind)) +
+                                       " that the handshake does not have there");
+}
+
+void Link::RefuseAndClose(wire::RefuseCode code, const std::string& text) {
+  Log(LogLevel::kWarning, connection_->description() + ": " + text + "; connection closed");
+  QueueRefuse({.code = code, .text = text});
+  Close({.code = ErrorCode::kPermissionDenied, .text = text});
+}
+
+void Link::OnHello(const std::string& body) {
+  const wire::Hello hello = wire::DecodeHello(body);
   if (hello.to != host_->self().id) {
-    throw Error(ErrorCode::kInvalid, "'" + hello.from_name + "' looks for another worker, or another life of this one");
+    return RefuseAndClose(wire::RefuseCode::kOtherWorker,
+                          "'" + hello.from_name + "' looks for another worker, or another life of this one");
   }
-  std::optional<Member> member = host_->FindMember(hello.from);
-  if (!member) member = host_->Admit({hello.from, hello.from_name});
-  if (!member || member->peer.name != hello.from_name) {
-    throw Error(ErrorCode::kPermissionDenied, "'" + hello.from_name + "' is not a member of this group");
-  }
-  session_ = host_->SessionWith(member->peer);
-  if (!session_) throw Error(ErrorCode::kDisconnected, "this worker has shut down");
-  SendHello(wire::FrameKind::kWelcome, member->peer);
-  Open();
+  hello_ = body;
+  other_ = {hello.from, hello.from_name};
+  challenge_ = wire::Encode(wire::Challenge{.nonce = RandomBytes()});
+  stage_ = Stage::kProof;
+  Queue(wire::FrameKind::kChallenge, challenge_);
+  Wake();
 }
 
-void Link::OnWelcome(std::string_view body) {
-  const wire::Hello hello = wire::DecodeHello(body);
-  if (!SameKey(hello.job_key, host_->job_key()) || hello.from != session_->peer().id || hello.to != host_->self().id) {
+void Link::OnProof(const std::string& body) {
+  const wire::Proof proof = wire::DecodeProof(body);
+  if (!SameDigest(proof.mac, wire::MacOfProof(host_->job_key(), hello_, challenge_, proof.number))) {
+    return RefuseAndClose(wire::RefuseCode::kKey, "the other side belongs to another job");
+  }
+  std::optional<Member> member = host_->FindMember(other_.id);
+  if (!member) member = host_->Admit(other_);
+  if (!member || member->peer.name != other_.name) {
+    return RefuseAndClose(wire::RefuseCode::kNoMember, "'" + other_.name + "' is not a member of this group");
+  }
+  session_ = host_->AcceptingSession(member->peer);
+  if (!session_) return RefuseAndClose(wire::RefuseCode::kEnded, "worker '" + host_->self().name + "' has shut down");
+  number_ = proof.number;
+  stage_ = Stage::kResume;
+  Known();
+}
+
+void Link::OnChallenge(const std::string& body) {
+  wire::DecodeChallenge(body);
+  challenge_ = body;
+  stage_ = Stage::kWelcome;
+  failed_ = nullptr;
+  with_session_ = true;
+  session_->OnDialed(dial_, shared_from_this());
+}
+
+void Link::OnWelcome(const std::string& body) {
+  const wire::Welcome welcome = wire::DecodeWelcome(body);
+  // The number is the one of the Proof: the session has given it.
+  if (!SameDigest(welcome.mac, wire::MacOfWelcome(host_->job_key(), hello_, challenge_, number_))) {
     throw Error(ErrorCode::kPermissionDenied, "another worker than '" + session_->peer().name + "' answers there");
   }
-  Open();
+  stage_ = Stage::kWelcomeResume;
+  Known();
 }
 
-void Link::Open() {
+void Link::OnRefuse(const std::string& body) {
+  const wire::Refuse refuse = wire::DecodeRefuse(body);
+  if (with_session_) {
+    session_->OnRefused(shared_from_this(), refuse);
+  } else if (auto failed = std::exchange(failed_, nullptr)) {
+    using wire::RefuseCode;
+    const bool refused = refuse.code == RefuseCode::kOtherWorker || refuse.code == RefuseCode::kVersion ||
+                         refuse.code == RefuseCode::kKey;
+    failed(refused, {.code = ErrorCode::kUnreachable, .text = connection_->description() + ": " + refuse.text});
+  }
+  Close({.code = ErrorCode::kDisconnected, .text = refuse.text});
+}
+
+void Link::Known() {
   host_->clock().Cancel(limit_);
-  connection_->SetBodyLimit(kBodyLimit);
-  open_ = true;
-  session_->Attach(connection_);
+  connection_->SetBodyLimit(wire::kMaxBodyBytes);
 }
 
 void Link::OnClosed(const Failure& reason) {
   host_->clock().Cancel(limit_);
-  connection_.reset();
-  if (!session_) return;  // a stranger
-  Failure lost = reason;
-  if (lost.code != ErrorCode::kDisconnected && lost.code != ErrorCode::kUnreachable) {
-    lost.code = ErrorCode::kDisconnected;
-  }
-  lost.worker = session_->peer().name;
-  if (lost.text.find(lost.worker) == std::string::npos) {
-    lost.text = "the connection to worker '" + lost.worker + "' ended: " + reason.text;
-  }
-  if (open_) {
-    session_->OnConnectionClosed(lost);
-  } else {
-    session_->ConnectFailed(lost);
-  }
+  if (auto failed = std::exchange(failed_, nullptr)) failed(false, reason);
+  if (with_session_) session_->OnClosed(shared_from_this(), reason);
 }
 
 }  // namespace gradwire::rpc

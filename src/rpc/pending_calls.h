@@ -28,6 +28,7 @@ struct PendingCall {
   bool short_completion = false;    // `done` may run under a role
   std::shared_ptr<void> unsent;     // of a call that waits for credit: what there is to send,
   std::shared_ptr<Event> admitted;  // and what is set once it does not wait any more
+  uint64_t number = 0;              // of its message; 0 until it is queued. Set under the session's send mutex
   TimePoint since{};                // its first entry into the table
   TimerId timer = 0;                // by SetTimer() while in the table
 

@@ -1,6 +1,7 @@
 // The receiving side of Rpc: header steps, dispatch, replies and the ends of calls and sessions.
 #include <utility>
 
+#include "base/log.h"
 #include "rpc/borrowed_read.h"
 #include "rpc/rpc_impl.h"
 
@@ -122,10 +123,13 @@ void Rpc::Impl::OnServed(ServedCallImpl& call) {
   serving_.fetch_sub(1);
 }
 
-void Rpc::Impl::OnEnded(const std::shared_ptr<Session>& session, const Failure& reason) {
+void Rpc::Impl::OnSilent(const std::shared_ptr<Session>& session, const Failure& why) { session->End(why); }
+
+void Rpc::Impl::OnEnded(const std::shared_ptr<Session>& session, const Failure& reason, uint64_t never_sent) {
   for (const auto& pending : pending_.TakeAllTo(session->peer().id)) {
     Failure failure = reason;
-    failure.text += "; the call of '" + pending->shown_as + "' may have run";
+    const bool sent = pending->number != 0 && pending->number < never_sent;
+    failure.text += "; the call of '" + pending->shown_as + (sent ? "' may have run" : "' has not run");
     EndWithout(pending, std::move(failure));
   }
   if (auto served = served_.AllOf(session->peer().id); !served.empty()) {
@@ -134,6 +138,23 @@ void Rpc::Impl::OnEnded(const std::shared_ptr<Session>& session, const Failure& 
   }
   // One without a name only asked whether this worker lives (Admit): it was no member whose rank means anything.
   if (options_.on_peer_ended && !session->peer().name.empty()) options_.on_peer_ended(session->peer(), reason);
+}
+
+void Rpc::Impl::OnDrained(const std::shared_ptr<Session>& session) {
+  if (options_.on_peer_drained && !session->peer().name.empty()) options_.on_peer_drained(session->peer());
+}
+
+void Rpc::Impl::FindMemory(const std::shared_ptr<Session>& session, uint64_t number,
+                           std::vector<wire::BulkTarget> storages) {
+  options_.executor->Post([session, number, storages = std::move(storages)]() mutable {
+    try {
+      wire::Allocate(storages);
+    } catch (const Error& error) {
+      Log(LogLevel::kWarning, "worker '" + session->peer().name + "' sent a message without a place: " + error.what());
+      return session->OnMemory(number, std::nullopt);
+    }
+    session->OnMemory(number, std::move(storages));
+  });
 }
 
 void Rpc::Impl::Admit(std::vector<Task> sends) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "rpc/rpc_impl.h"
+#include "rpc/send_step.h"
 
 namespace gradwire::rpc {
 
@@ -32,7 +33,7 @@ Rpc::Work Rpc::work(size_t most) const { return impl_->WorkNow(most); }
 void Rpc::Stop(const std::string& why) { impl_->Stop(why); }
 
 void Rpc::InSendStep(UniqueFunction<void()> step) {
-  std::lock_guard lock(impl_->send_step_mutex_);
+  const SendStep in(impl_->send_step_mutex_);
   step();
 }
 

@@ -51,6 +51,8 @@ class Rpc {
     bool refuse_without_credit = false;                      // kOverloaded instead of a wait (C4)
     // A peer's session has ended, after its calls were failed. May run under a role.
     std::function<void(const Peer&, const Failure&)> on_peer_ended;
+    // After that: the last frame that came from it has been handled. May run under a role.
+    std::function<void(const Peer&)> on_peer_drained;
   };
   explicit Rpc(Options options);
   ~Rpc();  // Stop()
@@ -104,7 +106,8 @@ class Rpc {
   std::chrono::milliseconds timeout() const;
   void set_timeout(std::chrono::milliseconds timeout);
 
-  // Ends all sessions: pending calls fail with kDisconnected (C1), handlers that still run find their replies dropped.
+  // Leaves all sessions: pending calls fail with kDisconnected (C1), handlers that still run find their replies dropped,
+  // and what was sent before is waited for until it has arrived, a second at most.
   // Idempotent. Not from the executor.
   void Stop(const std::string& why);
 

@@ -35,11 +35,15 @@ class Rpc::Impl final : public SessionHost,
   void Stop(const std::string& why);
 
   // SessionHost
-  void Connect(const std::shared_ptr<Session>& session) override;
+  void Dial(const std::shared_ptr<Session>& session, uint64_t dial) override;
   Task OnRequest(const std::shared_ptr<Session>& session, wire::Request request) override;
   Task OnReply(const std::shared_ptr<Session>& session, wire::Reply reply) override;
   void OnCancel(const std::shared_ptr<Session>& session, const wire::Cancel& cancel) override;
-  void OnEnded(const std::shared_ptr<Session>& session, const Failure& reason) override;
+  void FindMemory(const std::shared_ptr<Session>& session, uint64_t number,
+                  std::vector<wire::BulkTarget> storages) override;
+  void OnSilent(const std::shared_ptr<Session>& session, const Failure& why) override;
+  void OnEnded(const std::shared_ptr<Session>& session, const Failure& reason, uint64_t never_sent) override;
+  void OnDrained(const std::shared_ptr<Session>& session) override;
   void Admit(std::vector<Task> sends) override;
   void Discard(std::vector<Task> tasks) override;
   size_t max_bulk_bytes() const override { return options_.max_bulk_bytes; }
@@ -49,7 +53,7 @@ class Rpc::Impl final : public SessionHost,
   const std::string& job_key() const override { return options_.job_key; }
   std::optional<Member> FindMember(WorkerId id) const override { return members_.Find(id); }
   std::optional<Member> Admit(const Peer& stranger) override;
-  std::shared_ptr<Session> SessionWith(const Peer& peer) override;
+  std::shared_ptr<Session> AcceptingSession(const Peer& peer) override;
   Clock& clock() override { return *options_.clock; }
 
   // ServedCallHost
@@ -69,8 +73,8 @@ class Rpc::Impl final : public SessionHost,
   std::mutex send_step_mutex_;  // O5; above the sessions' own
 
  private:
-  void TryAddress(const std::shared_ptr<Session>& session, const std::vector<std::string>& addresses, size_t index,
-                  const std::string& failures);
+  // The session that calls to the peer go through; nullptr when the group has ended here.
+  std::shared_ptr<Session> SessionWith(const Peer& peer);
   std::string stop_reason() const;
   // How long the caller waits (0: for ever, negative: its time is over), and what of it travels (C2).
   std::chrono::microseconds TimeLimit(const CallOptions& options, wire::Request& request);
@@ -108,6 +112,7 @@ class Rpc::Impl final : public SessionHost,
   mutable std::mutex sessions_mutex_;
   std::string stop_reason_;  // guarded by sessions_mutex_; not empty once stopped
   std::unordered_map<WorkerId, std::shared_ptr<Session>> sessions_;
+  std::shared_ptr<Session> own_accepting_;  // of calls to oneself, their callee's side
 };
 
 }  // namespace gradwire::rpc

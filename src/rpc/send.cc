@@ -5,6 +5,7 @@
 #include "rpc/deadline.h"
 #include "rpc/function_entry.h"
 #include "rpc/rpc_impl.h"
+#include "rpc/send_step.h"
 
 namespace gradwire::rpc {
 namespace {
@@ -153,9 +154,9 @@ void Rpc::Impl::SendAdmitted(Session& session, CallId id) {
 
 std::optional<Failure> Rpc::Impl::SendStep(Outgoing& call) {
   const auto& pending = call.pending;
-  std::unique_lock step(send_step_mutex_, std::defer_lock);
+  std::optional<SendStep> step;
   if (call.keep_result || !call.request.args.references.empty()) {
-    step.lock();
+    step.emplace(send_step_mutex_);
     // Nothing is taken for a peer that is known to be gone. One that goes later is the owners' matter.
     if (std::optional<Failure> ended = call.session->ended_because()) {
       Await(pending, call.limit);
@@ -167,7 +168,7 @@ std::optional<Failure> Rpc::Impl::SendStep(Outgoing& call) {
   wire::AppendTail(call.request, call.message);
   Await(pending, call.limit);
   if (!pending->internal) sent_.fetch_add(1);
-  std::optional<Failure> refused = call.session->Enqueue(wire::FrameKind::kRequest, std::move(call.message));
+  std::optional<Failure> refused = call.session->Enqueue(wire::FrameKind::kRequest, std::move(call.message), &pending->number);
   if (refused && !pending->internal) sent_.fetch_sub(1);
   return refused;
 }
@@ -240,9 +241,9 @@ void Rpc::Impl::SendReply(const std::shared_ptr<Session>& session, wire::Reply r
     message = wire::Encode(reply);
   }
   {
-    std::unique_lock step(send_step_mutex_, std::defer_lock);
+    std::optional<SendStep> step;
     if (!reply.value.references.empty()) {
-      step.lock();
+      step.emplace(send_step_mutex_);
       if (session->ended_because()) return;
       for (const auto& interceptor : options_.interceptors) interceptor->OnEnqueueReply(session->peer(), reply);
     }
