@@ -76,6 +76,7 @@ Outcome Rpc::Impl::Open(PendingCall& pending) {
       for (const auto& interceptor : options_.interceptors) interceptor->OnNoReply(*pending.no_reply, pending.state);
       return std::move(*pending.no_reply);
     }
+    pending.reply.lease.reset();
     wire::CheckArrived(pending.reply.value);
     const auto& all = options_.interceptors;
     CheckRequired(all, pending.reply.extensions, "the reply to '" + pending.shown_as + "'");
@@ -145,16 +146,25 @@ void Rpc::Impl::OnDrained(const std::shared_ptr<Session>& session) {
 }
 
 void Rpc::Impl::FindMemory(const std::shared_ptr<Session>& session, uint64_t number,
-                           std::vector<wire::BulkTarget> storages) {
-  options_.executor->Post([session, number, storages = std::move(storages)]() mutable {
-    try {
-      wire::Allocate(storages);
-    } catch (const Error& error) {
-      Log(LogLevel::kWarning, "worker '" + session->peer().name + "' sent a message without a place: " + error.what());
-      return session->OnMemory(number, std::nullopt);
-    }
-    session->OnMemory(number, std::move(storages));
-  });
+                           std::vector<wire::BulkTarget> storages, const std::shared_ptr<BulkBudget::Lease>& lease) {
+  size_t bytes = 0;
+  for (const wire::BulkTarget& storage : storages) bytes += storage.size;
+  const auto without = [session, number](const Error& error) {
+    Log(LogLevel::kWarning, "no memory for a message of worker '" + session->peer().name + "': " + error.what());
+    session->OnMemory(number, std::nullopt);
+  };
+  try {
+    budget_->Ask(lease, session->peer().id, bytes, [session, number, without, storages = std::move(storages)]() mutable {
+      try {
+        wire::Allocate(storages);
+      } catch (const Error& error) {
+        return without(error);
+      }
+      session->OnMemory(number, std::move(storages));
+    });
+  } catch (const Error& error) {
+    Post([without, error] { without(error); });
+  }
 }
 
 void Rpc::Impl::Admit(std::vector<Task> sends) {

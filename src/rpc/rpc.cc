@@ -17,6 +17,13 @@ Rpc::Options Checked(Rpc::Options options) {
 
 }  // namespace
 
+Rpc::Impl::Impl(Options options)
+    : options_(std::move(options)),
+      timeout_(options_.timeout),
+      budget_(std::make_shared<BulkBudget>(
+          options_.max_bytes_in_flight.value_or(BulkBudget::OfMachine()),
+          [executor = options_.executor](Task task) { executor->Post(std::move(task)); })) {}
+
 Rpc::Rpc(Options options) : impl_(std::make_shared<Impl>(Checked(std::move(options)))) {}
 Rpc::~Rpc() { Stop("this worker has ended"); }
 

@@ -13,6 +13,7 @@
 #include "gradwire/call.h"
 #include "gradwire/faults.h"
 #include "gradwire/function.h"
+#include "rpc/bulk_budget.h"
 #include "rpc/interceptor.h"
 #include "rpc/members.h"
 #include "transport/transport.h"
@@ -47,6 +48,8 @@ class Rpc {
     std::vector<std::shared_ptr<Interceptor>> interceptors;  // in order of OnSend; replies see them in reverse
     bool is_open = false;                                    // whoever knows the job's key may join
     size_t max_bulk_bytes = size_t{1} << 40;                 // storages of one message
+    // Of large messages that have been announced and not yet handled; by default what fits the machine.
+    std::optional<BulkBudget::Limits> max_bytes_in_flight;
     std::shared_ptr<Faults> faults;                          // of tests; may be empty
     bool refuse_without_credit = false;                      // kOverloaded instead of a wait (C4)
     // A peer's session has ended, after its calls were failed. May run under a role.

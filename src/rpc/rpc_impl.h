@@ -23,7 +23,7 @@ class Rpc::Impl final : public SessionHost,
                         public CallHandle::Canceller,
                         public std::enable_shared_from_this<Impl> {
  public:
-  explicit Impl(Options options) : options_(std::move(options)), timeout_(options_.timeout) {}
+  explicit Impl(Options options);
 
   std::vector<std::string> Listen();
   // Checks, encodes and sends; `pending` is in the table when this returns.
@@ -40,7 +40,7 @@ class Rpc::Impl final : public SessionHost,
   Task OnReply(const std::shared_ptr<Session>& session, wire::Reply reply) override;
   void OnCancel(const std::shared_ptr<Session>& session, const wire::Cancel& cancel) override;
   void FindMemory(const std::shared_ptr<Session>& session, uint64_t number,
-                  std::vector<wire::BulkTarget> storages) override;
+                  std::vector<wire::BulkTarget> storages, const std::shared_ptr<BulkBudget::Lease>& lease) override;
   void OnSilent(const std::shared_ptr<Session>& session, const Failure& why) override;
   void OnEnded(const std::shared_ptr<Session>& session, const Failure& reason, uint64_t never_sent) override;
   void OnDrained(const std::shared_ptr<Session>& session) override;
@@ -106,6 +106,7 @@ class Rpc::Impl final : public SessionHost,
   void Deliver(std::shared_ptr<PendingCall> pending, bool here = false);
   Outcome Open(PendingCall& pending);
 
+  const std::shared_ptr<BulkBudget> budget_;
   PendingCalls pending_;
   ServedCalls served_;
   std::atomic<uint64_t> sent_{0}, handled_{0}, serving_{0}, dropped_{0};

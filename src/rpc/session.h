@@ -23,6 +23,7 @@
 #include "base/event.h"
 #include "base/task.h"
 #include "gradwire/error.h"
+#include "rpc/bulk_budget.h"
 #include "rpc/credit.h"
 #include "rpc/inbox.h"
 #include "rpc/interceptor.h"
@@ -55,9 +56,11 @@ class SessionHost {
   // Sends of requests that waited for credit and may go.
   virtual void Admit(std::vector<Task> sends) = 0;
 
-  // Finds memory for a message that has come without it, and tells OnMemory() of the session, not under a role.
+  // Finds memory for a message that has come without it, and tells OnMemory() of the session, not under a role. The
+  // message holds the lease until it is handled.
   virtual void FindMemory(const std::shared_ptr<Session>& session, uint64_t number,
-                          std::vector<wire::BulkTarget> storages) = 0;
+                          std::vector<wire::BulkTarget> storages,
+                          const std::shared_ptr<BulkBudget::Lease>& lease) = 0;
 
   // The pair has had no connection for longer than the grace time. It goes on connecting until it is ended.
   virtual void OnSilent(const std::shared_ptr<Session>& session, const Failure& why) = 0;
@@ -138,8 +141,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void NoteHeard();
   bool BeginStep(uint64_t number);
   void OnMessage(const wire::FrameHeader& header, std::string body);
-  Task HeaderStep(wire::FrameKind kind, std::string body, bool leaving, std::vector<wire::BulkTarget>& storages,
-                  bool& ready);
+  struct Arrived;  // what a message brings besides its header step
+  Task HeaderStep(wire::FrameKind kind, std::string body, bool leaving, Arrived& arrived);
   void OnPiece(const wire::FrameHeader& header, std::string_view body);
   void OnAcknowledged(uint64_t number);
   void NoteTaken(size_t bytes);

@@ -16,6 +16,12 @@ constexpr std::chrono::milliseconds kAcknowledgeAfter{10};
 
 }  // namespace
 
+struct Session::Arrived {
+  std::vector<wire::BulkTarget> storages;
+  bool ready = true;  // they have memory
+  std::shared_ptr<BulkBudget::Lease> lease;
+};
+
 void Session::NoteHeard() {
   last_heard_.store(host_->clock().Now().time_since_epoch().count(), std::memory_order_relaxed);
 }
@@ -105,43 +111,49 @@ void Session::OnMessage(const wire::FrameHeader& header, std::string body) {
   } at_end{*this};
 
   const size_t size = body.size();
-  std::vector<wire::BulkTarget> storages;
-  bool ready = true;
+  Arrived arrived;
   bool leaving = false;
   {
     std::lock_guard lock(send_mutex_);
     leaving = leaving_;
   }
-  Task complete = HeaderStep(header.kind, std::move(body), leaving, storages, ready);
+  Task complete = HeaderStep(header.kind, std::move(body), leaving, arrived);
   std::optional<Task> run;
   std::vector<wire::BulkTarget> lacking;
   bool left = false;
   {
     std::lock_guard lock(receive_mutex_);
     if (!ended_receiving_) {
-      if (!ready) lacking = storages;
-      run = inbox_.Take(header.number, std::move(complete), std::move(storages), ready);
+      if (arrived.lease) lacking = arrived.storages;
+      run = inbox_.Take(header.number, std::move(complete), std::move(arrived.storages), !arrived.lease);
       taken_.store(header.number, std::memory_order_release);
       if (header.kind == wire::FrameKind::kLeave) left_ = true;
       left = left_ && !inbox_.arriving();
     }
   }
   if (run && *run) (*run)();
-  if (!lacking.empty()) host_->FindMemory(shared_from_this(), header.number, std::move(lacking));
+  if (!lacking.empty()) host_->FindMemory(shared_from_this(), header.number, std::move(lacking), arrived.lease);
   if (left) return OnLeft();
   NoteTaken(size);
 }
 
 // Of a leaver, messages are only counted: their senders' waits end with the pair.
-Task Session::HeaderStep(wire::FrameKind kind, std::string body, bool leaving, std::vector<wire::BulkTarget>& storages,
-                         bool& ready) {
-  const auto self = shared_from_this();
+Task Session::HeaderStep(wire::FrameKind kind, std::string body, bool leaving, Arrived& arrived) {
   if (leaving) return [] {};
+  const auto self = shared_from_this();
+  // A large message has its memory found later, on the executor, and counts against what all may have.
+  const auto decoded = [&](auto message) {
+    if (!arrived.ready) message.lease = arrived.lease = std::make_shared<BulkBudget::Lease>();
+    return message;
+  };
+  const size_t max_bulk = host_->max_bulk_bytes();
   switch (kind) {
     case wire::FrameKind::kRequest:
-      return host_->OnRequest(self, wire::DecodeRequest(std::move(body), host_->max_bulk_bytes(), storages, ready));
+      return host_->OnRequest(
+          self, decoded(wire::DecodeRequest(std::move(body), max_bulk, arrived.storages, arrived.ready)));
     case wire::FrameKind::kReply:
-      return host_->OnReply(self, wire::DecodeReply(std::move(body), host_->max_bulk_bytes(), storages, ready));
+      return host_->OnReply(self,
+                            decoded(wire::DecodeReply(std::move(body), max_bulk, arrived.storages, arrived.ready)));
     case wire::FrameKind::kCancel: host_->OnCancel(self, wire::DecodeCancel(body)); break;
     case wire::FrameKind::kCredit: host_->Admit(credit_.Grant(wire::DecodeCredit(body).begun)); break;
     default: break;  // kLeave

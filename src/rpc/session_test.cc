@@ -5,204 +5,297 @@
 #include <ATen/ops/full.h>
 
 #include <utility>
-#include <vector>
+
+#include "rpc/test_pair.h"
 
 namespace gradwire::rpc {
 namespace {
 
-using transport::Lane;
-using transport::OutFrame;
-
-// Keeps what is queued; delivers it by hand.
-class FakeConnection : public transport::Connection {
- public:
-  void Start(std::shared_ptr<transport::Receiver>) override {}
-  void Queue(OutFrame frame, Lane lane) override {
-    (lane == Lane::kHeaders ? headers : bulk).push_back(std::move(frame));
-  }
-  void Flush() override { ++flushes; }
-  void Close(Failure reason) override { closed.push_back(std::move(reason)); }
-  void SetBodyLimit(uint32_t) override {}
-  std::string description() const override { return "fake"; }
-
-  std::vector<OutFrame> headers, bulk;
-  std::vector<Failure> closed;
-  int flushes = 0;
-};
-
-class FakeHost : public SessionHost {
- public:
-  void Connect(const std::shared_ptr<Session>&) override { ++connects; }
-  Task OnRequest(const std::shared_ptr<Session>&, wire::Request request) override {
-    header_steps.push_back(request.function);
-    return [this, request = std::move(request)]() mutable { complete.push_back(std::move(request)); };
-  }
-  Task OnReply(const std::shared_ptr<Session>&, wire::Reply) override {
-    return [] {};
-  }
-  void OnCancel(const std::shared_ptr<Session>&, const wire::Cancel&) override {}
-  void OnEnded(const std::shared_ptr<Session>&, const Failure& reason) override { ended.push_back(reason); }
-  void Admit(std::vector<Task> sends) override { admitted += sends.size(); }
-  void Discard(std::vector<Task> tasks) override { discarded += tasks.size(); }
-  size_t max_bulk_bytes() const override { return 1 << 30; }
-
-  int connects = 0;
-  size_t discarded = 0, admitted = 0;
-  std::vector<std::string> header_steps;
-  std::vector<wire::Request> complete;
-  std::vector<Failure> ended;
-};
-
-const Peer kPeer{.id = {1, 5}, .name = "peer"};
-
-wire::EncodedMessage Message(const std::string& function, size_t floats = 0) {
-  wire::Request request;
-  request.call_id = 1;
-  request.function = function;
-  if (floats > 0) request.args.tensors.push_back(at::full({static_cast<int64_t>(floats)}, 2.5));
-  wire::EncodedMessage message = wire::Encode(request);
-  wire::AppendTail(request, message);
-  return message;
-}
-
-void Deliver(const OutFrame& frame, Session& to) {
-  const wire::FrameHeader header = wire::DecodeHeader(frame.bytes.data());
-  const std::string body = frame.bytes.substr(wire::FrameHeader::kSize);
-  ASSERT_EQ(header.body_size, body.size());
-  if (header.bulk_size > 0) {
-    std::byte* target = to.BulkTarget(header, body);
-    std::copy(frame.bulk.data, frame.bulk.data + frame.bulk.size, target);
-  }
-  to.OnFrame(header, body);
-}
+using std::chrono::milliseconds;
+using Kind = wire::FrameKind;
+using Names = std::vector<std::string>;
 
 class SessionTest : public testing::Test {
  protected:
-  std::shared_ptr<FakeHost> near_host = std::make_shared<FakeHost>(), far_host = std::make_shared<FakeHost>();
-  std::shared_ptr<Session> near = std::make_shared<Session>(near_host, kPeer);
-  std::shared_ptr<Session> far = std::make_shared<Session>(far_host, kPeer);
-  std::shared_ptr<FakeConnection> line = std::make_shared<FakeConnection>();
+  void Send(const std::string& function, size_t floats = 0) {
+    EXPECT_FALSE(pair.near->session->Enqueue(Kind::kRequest, RequestMessage(function, floats)));
+    pair.near->session->Flush();
+  }
+  // A pair with an open path.
+  HandPair::Line& Open() {
+    Send("hello");
+    HandPair::Line& line = pair.Connect(*pair.near);
+    pair.Run();
+    EXPECT_TRUE(pair.near->session->has_path() && pair.far->session->has_path());
+    pair.far->header_steps.clear();
+    pair.far->complete.clear();
+    return line;
+  }
+
+  HandPair pair;
 };
 
 TEST_F(SessionTest, ConnectsOnFirstUseAndSendsWhatWaitedInOrder) {  // O1
-  EXPECT_EQ(near_host->connects, 0);
-  EXPECT_FALSE(near->Enqueue(wire::FrameKind::kRequest, Message("first")));
-  EXPECT_FALSE(near->Enqueue(wire::FrameKind::kRequest, Message("second")));
-  EXPECT_EQ(near_host->connects, 1);
-  near->Attach(line);
-  EXPECT_FALSE(near->Enqueue(wire::FrameKind::kRequest, Message("third")));
-  far->Attach(std::make_shared<FakeConnection>());
-  for (const OutFrame& frame : line->headers) Deliver(frame, *far);
-  EXPECT_EQ(far_host->header_steps, (std::vector<std::string>{"first", "second", "third"}));
-  EXPECT_EQ(far_host->complete.size(), 3u);
+  EXPECT_TRUE(pair.near->dials.empty());
+  Send("first");
+  Send("second");
+  EXPECT_EQ(pair.near->dials.size(), 1u);
+  pair.Connect(*pair.near);
+  pair.Run();
+  Send("third");
+  pair.Run();
+  EXPECT_EQ(pair.far->header_steps, (Names{"first", "second", "third"}));
+  EXPECT_EQ(pair.far->complete.size(), 3u);
 }
 
 TEST_F(SessionTest, TheHeaderStepOfALargeMessageDoesNotWaitForItsBytes) {  // O1
-  near->Attach(line);
-  const size_t floats = 600'000;  // more than two pieces
-  near->Enqueue(wire::FrameKind::kRequest, Message("large", floats));
-  near->Enqueue(wire::FrameKind::kRequest, Message("small"));
-  ASSERT_EQ(line->headers.size(), 2u);
-  ASSERT_EQ(line->bulk.size(), 3u);
-  far->Attach(std::make_shared<FakeConnection>());
-  for (const OutFrame& frame : line->headers) Deliver(frame, *far);
-  EXPECT_EQ(far_host->header_steps, (std::vector<std::string>{"large", "small"}));
-  ASSERT_EQ(far_host->complete.size(), 1u) << "the small one is complete before the large one";
-  for (const OutFrame& frame : line->bulk) Deliver(frame, *far);
-  ASSERT_EQ(far_host->complete.size(), 2u);
-  EXPECT_TRUE(far_host->complete[1].args.tensors[0].equal(at::full({static_cast<int64_t>(floats)}, 2.5)));
-}
-
-TEST_F(SessionTest, AGapOrARepetitionInTheNumbersIsRefused) {  // O1
-  near->Attach(line);
-  near->Enqueue(wire::FrameKind::kRequest, Message("first"));
-  near->Enqueue(wire::FrameKind::kRequest, Message("second"));
-  EXPECT_THROW(Deliver(line->headers[1], *far), Error);
-  Deliver(line->headers[0], *far);
-  EXPECT_THROW(Deliver(line->headers[0], *far), Error);
-}
-
-TEST_F(SessionTest, BytesThatNobodyAnnouncedAreRefused) {
-  near->Attach(line);
-  near->Enqueue(wire::FrameKind::kRequest, Message("large", 600'000));
-  EXPECT_THROW(Deliver(line->bulk[0], *far), Error) << "before the header";
-  Deliver(line->headers[0], *far);
-  EXPECT_THROW(Deliver(line->bulk[1], *far), Error) << "a gap";
-  Deliver(line->bulk[0], *far);
-  EXPECT_THROW(Deliver(line->bulk[0], *far), Error) << "a repetition";
-}
-
-TEST_F(SessionTest, APieceWithoutBytesIsRefused) {
-  near->Attach(line);
-  near->Enqueue(wire::FrameKind::kRequest, Message("large", 600'000));
-  Deliver(line->headers[0], *far);
-  const uint64_t number = wire::DecodeHeader(line->headers[0].bytes.data()).number;
-  for (const uint32_t storage : {0u, 0xFFFFFFFFu}) {
-    const std::string body = wire::Encode({.message_number = number, .storage = storage, .offset = 0});
-    EXPECT_THROW(far->OnFrame({.kind = wire::FrameKind::kBulk, .body_size = static_cast<uint32_t>(body.size())}, body),
-                 Error);
+  HandPair::Line& line = Open();
+  const size_t floats = 60'000;
+  Send("large", floats);
+  Send("small");
+  // The headers come first, whatever the order of the rest is.
+  while (pair.far->header_steps.size() < 2) {
+    ASSERT_FALSE(line.first->out.empty());
+    line.second->Deliver(line.first->out.front());
+    line.first->out.erase(line.first->out.begin());
+  }
+  EXPECT_EQ(pair.far->header_steps, (Names{"large", "small"}));
+  pair.Run();
+  ASSERT_EQ(pair.far->complete.size(), 2u);
+  for (const wire::Request& request : pair.far->complete) {
+    if (request.function != "large") continue;
+    EXPECT_TRUE(request.args.tensors[0].equal(at::full({static_cast<int64_t>(floats)}, 2.5)));
   }
 }
 
-TEST_F(SessionTest, MessagesComeOverOneConnection) {  // O1
-  far->SetIncoming(line);
-  EXPECT_THROW(far->SetIncoming(std::make_shared<FakeConnection>()), Error);
+TEST_F(SessionTest, WhatABreakHasLostIsSentAgainAndNothingTwice) {  // O3
+  for (size_t arrives = 0; arrives < 8; ++arrives) {
+    HandPair fresh;
+    const auto send = [&](const std::string& name, size_t floats) {
+      fresh.near->session->Enqueue(Kind::kRequest, RequestMessage(name, floats));
+      fresh.near->session->Flush();
+    };
+    send("hello", 0);
+    HandPair::Line& line = fresh.Connect(*fresh.near);
+    fresh.Run();
+    send("one", 600'000);  // three pieces
+    send("two", 0);
+    send("three", 300'000);
+    fresh.Cut(line, arrives);
+    EXPECT_FALSE(fresh.near->session->has_path());
+    fresh.clock.Advance(milliseconds(40));
+    ASSERT_EQ(fresh.near->dials.size(), 2u) << "who made the lost path connects again";
+    fresh.Connect(*fresh.near);
+    fresh.Run();
+    while (!fresh.far->lacking.empty()) {
+      auto [number, storages] = std::move(fresh.far->lacking.front());
+      fresh.far->lacking.erase(fresh.far->lacking.begin());
+      wire::Allocate(storages);
+      fresh.far->session->OnMemory(number, std::move(storages));
+      fresh.Run();
+    }
+    EXPECT_EQ(fresh.far->header_steps, (Names{"hello", "one", "two", "three"})) << arrives;
+    EXPECT_EQ(fresh.far->complete.size(), 4u) << arrives;
+    EXPECT_TRUE(fresh.near->ended.empty() && fresh.far->ended.empty());
+    EXPECT_TRUE(fresh.near->silent.empty());
+  }
 }
 
-TEST_F(SessionTest, AnAttemptThatFailsEndsNoSessionThatWorks) {
-  const Failure why{.code = ErrorCode::kUnreachable, .text = "refused"};
-  near->Enqueue(wire::FrameKind::kRequest, Message("first"));
-  near->Attach(line);  // the peer has connected meanwhile
-  near->ConnectFailed(why);
-  EXPECT_FALSE(near->ended_because());
-  far->Enqueue(wire::FrameKind::kRequest, Message("first"));
-  far->ConnectFailed(why);
-  EXPECT_TRUE(far->ended_because());
+TEST_F(SessionTest, APairThatStaysWithoutAPathIsReportedAfterTheGraceTime) {
+  HandPair::Line& line = Open();
+  pair.Cut(line);
+  pair.clock.Advance(milliseconds(250));
+  EXPECT_TRUE(pair.near->silent.empty());
+  pair.clock.Advance(milliseconds(100));
+  ASSERT_EQ(pair.near->silent.size(), 1u);
+  EXPECT_EQ(pair.near->silent[0].code, ErrorCode::kDisconnected);
+  EXPECT_EQ(pair.near->silent[0].worker, "far");
+  EXPECT_TRUE(pair.near->ended.empty()) << "whether it ends is not the session's choice";
 }
 
-TEST_F(SessionTest, AnAcknowledgementOfWhatWasNotSentIsRefused) {
-  near->Attach(line);
-  near->Enqueue(wire::FrameKind::kRequest, Message("first"));
-  wire::FrameHeader header = wire::DecodeHeader(line->headers[0].bytes.data());
-  header.acknowledged = 1;
-  EXPECT_THROW(far->OnFrame(header, line->headers[0].bytes.substr(wire::FrameHeader::kSize)), Error);
+TEST_F(SessionTest, APeerThatIsNotThereAnyMoreEndsThePairAtOnce) {
+  Send("first");
+  pair.near->session->OnDialFailed(pair.near->dials.back(), true, {.text = "nobody listens"});
+  ASSERT_EQ(pair.near->ended.size(), 1u);
+  EXPECT_EQ(pair.near->ended[0].code, ErrorCode::kUnreachable);
+  EXPECT_NE(pair.near->ended[0].text.find("nobody listens"), std::string::npos);
+  EXPECT_EQ(pair.near->first_never_sent, 1u) << "the call has not run";
+  EXPECT_EQ(pair.near->drained, 1);
 }
 
-TEST_F(SessionTest, AnEndedSessionRefusesAndClosesAndTellsOnce) {  // C1
-  near->Attach(line);
-  near->Enqueue(wire::FrameKind::kRequest, Message("first"));
-  const Failure reason{.code = ErrorCode::kDisconnected, .text = "the line broke"};
-  near->End(reason, /*announce=*/true);
-  near->End({.code = ErrorCode::kDisconnected, .text = "again"});
-  ASSERT_EQ(near_host->ended.size(), 1u);
-  EXPECT_EQ(near_host->ended[0].text, "the line broke");
-  EXPECT_EQ(line->closed.size(), 1u);
-  EXPECT_EQ(wire::DecodeHeader(line->headers.back().bytes.data()).kind, wire::FrameKind::kLeave);
-  const auto refused = near->Enqueue(wire::FrameKind::kRequest, Message("late"));
+TEST_F(SessionTest, AnEndedSessionSaysWhichMessagesWereNeverSent) {  // O4
+  HandPair::Line& line = Open();
+  Send("sent");
+  pair.Cut(line);
+  Send("unsent");
+  pair.near->session->End({.code = ErrorCode::kDisconnected, .text = "enough"});
+  EXPECT_EQ(pair.near->first_never_sent, 3u);
+  const auto refused = pair.near->session->Enqueue(Kind::kRequest, RequestMessage("late"));
   ASSERT_TRUE(refused);
-  EXPECT_EQ(refused->text, "the line broke");
+  EXPECT_EQ(refused->text, "enough");
 }
 
-TEST_F(SessionTest, WhatIsArrivingIsKeptUntilItsConnectionHasClosed) {
-  near->Attach(line);
-  near->Enqueue(wire::FrameKind::kRequest, Message("large", 600'000));
-  far->Attach(std::make_shared<FakeConnection>());
-  Deliver(line->headers[0], *far);
-  far->End({.code = ErrorCode::kDisconnected, .text = "stopped"});
-  EXPECT_EQ(far_host->discarded, 0u) << "a transport may be writing into its memory";
-  far->OnConnectionClosed({.code = ErrorCode::kDisconnected, .text = "stopped"});
-  EXPECT_EQ(far_host->discarded, 1u);
-  EXPECT_TRUE(far_host->complete.empty());
+TEST_F(SessionTest, TheOtherSideOfAnEndLearnsTheReason) {
+  Open();
+  pair.near->session->End({.code = ErrorCode::kDisconnected, .text = "declared lost"});
+  pair.Run();
+  ASSERT_EQ(pair.far->ended.size(), 1u);
+  EXPECT_EQ(pair.far->ended[0].text, "declared lost");
+  EXPECT_EQ(pair.far->drained, 1);
+  EXPECT_EQ(pair.near->drained, 1);
 }
 
-TEST_F(SessionTest, SendsOnOneConnectionWhenBothSidesConnectAtOnce) {  // O1
-  const auto second = std::make_shared<FakeConnection>();
-  near->Enqueue(wire::FrameKind::kRequest, Message("first"));
-  near->Attach(line);
-  near->Attach(second);
-  near->Enqueue(wire::FrameKind::kRequest, Message("second"));
-  EXPECT_EQ(line->headers.size(), 2u);
-  EXPECT_TRUE(second->headers.empty());
+TEST_F(SessionTest, AnAcknowledgedMessageIsLetGo) {  // O3
+  Open();
+  auto tensor = std::make_shared<at::Tensor>(at::full({100}, 1.0));
+  const std::weak_ptr<at::Tensor> watch = tensor;
+  wire::EncodedMessage message = RequestMessage("keeps", 10'000);
+  for (wire::BulkSource& source : message.bulk) {
+    source.keep = std::shared_ptr<const void>(source.keep.get(), [source, tensor](const void*) {});
+  }
+  ASSERT_FALSE(message.bulk.empty());
+  tensor.reset();
+  pair.near->session->Enqueue(Kind::kRequest, std::move(message));
+  EXPECT_FALSE(watch.expired());
+  pair.near->session->Flush();
+  pair.Run();
+  pair.clock.Advance(milliseconds(20));  // the acknowledgment goes alone where nothing else goes back
+  pair.Run();
+  EXPECT_EQ(pair.far->complete.size(), 1u);
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST_F(SessionTest, BytesWithoutAPlaceComeAgainWhenThereIsOne) {
+  Open();
+  Send("huge", 5'000'000);  // 20 MB
+  pair.Run();
+  ASSERT_EQ(pair.far->lacking.size(), 1u);
+  EXPECT_EQ(pair.far->header_steps, Names{"huge"});
+  Send("small");
+  pair.Run();
+  ASSERT_EQ(pair.far->complete.size(), 1u) << "it does not wait for the memory of another";
+  wire::Allocate(pair.far->lacking[0].second);
+  pair.far->session->OnMemory(pair.far->lacking[0].first, std::move(pair.far->lacking[0].second));
+  pair.Run();
+  ASSERT_EQ(pair.far->complete.size(), 2u);
+  EXPECT_TRUE(pair.far->complete[1].args.tensors[0].equal(at::full({5'000'000}, 2.5)));
+}
+
+TEST_F(SessionTest, AMessageWhoseMemoryIsNotToBeHadEndsAloneAndThePairGoesOn) {
+  Open();
+  Send("huge", 5'000'000);
+  pair.Run();
+  ASSERT_EQ(pair.far->lacking.size(), 1u);
+  pair.far->session->OnMemory(pair.far->lacking[0].first, std::nullopt);
+  pair.Run();
+  ASSERT_EQ(pair.far->complete.size(), 1u);
+  EXPECT_THROW(wire::CheckArrived(pair.far->complete[0].args), Error);
+  Send("next");
+  pair.Run();
+  EXPECT_EQ(pair.far->complete.size(), 2u);
+  EXPECT_TRUE(pair.far->ended.empty());
+}
+
+TEST_F(SessionTest, ALeaverIsGoneWhenAllHasArrivedAndNotBefore) {
+  HandPair::Line& line = Open();
+  Send("last words");
+  bool gone = false;
+  pair.near->session->Leave([&] { gone = true; });
+  EXPECT_TRUE(pair.near->session->Enqueue(Kind::kRequest, RequestMessage("late")));
+  EXPECT_FALSE(gone);
+  pair.Cut(line);
+  pair.clock.Advance(milliseconds(40));
+  pair.Connect(*pair.near);
+  EXPECT_FALSE(gone);
+  pair.Run();
+  EXPECT_TRUE(gone);
+  EXPECT_EQ(pair.far->header_steps, Names{"last words"});
+  ASSERT_EQ(pair.far->ended.size(), 1u);
+  EXPECT_EQ(pair.far->ended[0].text, "worker 'near' has left");
+}
+
+TEST_F(SessionTest, TwoThatLeaveAtOnceDoNotWaitForEachOther) {
+  Open();
+  int gone = 0;
+  pair.near->session->Leave([&] { ++gone; });
+  pair.far->session->Leave([&] { ++gone; });
+  pair.Run();
+  EXPECT_EQ(gone, 2);
+}
+
+TEST_F(SessionTest, WhoNeverMetIsLeftAtOnce) {
+  bool gone = false;
+  pair.near->session->Leave([&] { gone = true; });
+  EXPECT_TRUE(gone);
+}
+
+TEST_F(SessionTest, ThatBothConnectAtOnceEndsInOnePath) {
+  Send("from near");
+  pair.far->session->Enqueue(Kind::kRequest, RequestMessage("from far"));
+  pair.Connect(*pair.near);
+  pair.Connect(*pair.far);
+  pair.Run();
+  for (int i = 0; i < 10 && pair.near->header_steps.empty(); ++i) {
+    pair.clock.Advance(milliseconds(100));
+    pair.Run();
+  }
+  EXPECT_EQ(pair.far->header_steps, Names{"from near"});
+  EXPECT_EQ(pair.near->header_steps, Names{"from far"});
+  EXPECT_TRUE(pair.near->ended.empty() && pair.far->ended.empty());
+}
+
+TEST_F(SessionTest, AReplayedHandshakeChangesNothing) {
+  Send("hello");
+  HandPair::Line& line = pair.Connect(*pair.near);
+  std::vector<transport::OutFrame> recorded;
+  while (!pair.far->session->has_path()) {
+    ASSERT_FALSE(line.first->out.empty());
+    for (auto& frame : std::exchange(line.first->out, {})) {
+      recorded.push_back(frame);
+      line.second->Deliver(frame);
+    }
+    for (auto& frame : std::exchange(line.second->out, {})) line.first->Deliver(frame);
+  }
+  pair.Run();
+  const auto stranger = std::make_shared<HandConnection>();
+  Link::Accept(pair.far, stranger);
+  for (const auto& frame : recorded) stranger->Deliver(frame);
+  EXPECT_TRUE(stranger->closing());
+  stranger->TellEnd();
+  Send("goes on");
+  pair.Run();
+  EXPECT_EQ(pair.far->header_steps, (Names{"hello", "goes on"}));
+  EXPECT_TRUE(pair.far->ended.empty());
+}
+
+TEST_F(SessionTest, AnotherJobsKeyIsRefusedOnBothSides) {
+  pair.far->key = "another";
+  Send("hello");
+  HandPair::Line& line = pair.Connect(*pair.near);
+  pair.Run();
+  EXPECT_TRUE(line.first->closing());
+  EXPECT_FALSE(pair.near->session->has_path());
+  EXPECT_TRUE(pair.far->header_steps.empty());
+}
+
+TEST_F(SessionTest, APingIsAnsweredAtOnce) {
+  Open();
+  const TimePoint before = pair.near->session->LastHeard();
+  pair.clock.Advance(milliseconds(1000));
+  pair.near->session->Ping();
+  pair.Run();
+  EXPECT_GT(pair.near->session->LastHeard(), before);
+}
+
+TEST_F(SessionTest, AGapInTheNumbersEndsThePair) {  // O1
+  HandPair::Line& line = Open();
+  Send("first");
+  Send("second");
+  line.first->out.erase(line.first->out.begin());
+  pair.Run();
+  ASSERT_EQ(pair.far->ended.size(), 1u);
+  EXPECT_NE(pair.far->ended[0].text.find("near"), std::string::npos);
+  EXPECT_EQ(pair.near->ended.size(), 1u) << "resumed, it would send the same again";
 }
 
 }  // namespace

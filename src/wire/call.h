@@ -45,6 +45,7 @@ struct Request {
   Payload args;
   std::optional<KeepAs> keep_as;            // known in the send step
   std::vector<ReferenceRecord> references;  // known in the send step; one per args.references
+  std::shared_ptr<void> lease;              // does not travel: what its memory counts against, until it is begun
 };
 
 struct Reply {
@@ -53,6 +54,7 @@ struct Reply {
   std::vector<Extension> extensions;
   Payload value;
   std::vector<ReferenceRecord> references;
+  std::shared_ptr<void> lease;  // as of a Request, until it is delivered
 };
 
 struct Cancel {
