@@ -40,7 +40,7 @@ Rpc::Work Rpc::work(size_t most) const { return impl_->WorkNow(most); }
 void Rpc::Stop(const std::string& why) { impl_->Stop(why); }
 
 void Rpc::InSendStep(UniqueFunction<void()> step) {
-  const SendStep in(impl_->send_step_mutex_);
+  const SendStepLock in(impl_->send_step_mutex_);
   step();
 }
 

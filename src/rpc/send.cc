@@ -154,7 +154,7 @@ void Rpc::Impl::SendAdmitted(Session& session, CallId id) {
 
 std::optional<Failure> Rpc::Impl::SendStep(Outgoing& call) {
   const auto& pending = call.pending;
-  std::optional<SendStep> step;
+  std::optional<SendStepLock> step;
   if (call.keep_result || !call.request.args.references.empty()) {
     step.emplace(send_step_mutex_);
     // Nothing is taken for a peer that is known to be gone. One that goes later is the owners' matter.
@@ -241,7 +241,7 @@ void Rpc::Impl::SendReply(const std::shared_ptr<Session>& session, wire::Reply r
     message = wire::Encode(reply);
   }
   {
-    std::optional<SendStep> step;
+    std::optional<SendStepLock> step;
     if (!reply.value.references.empty()) {
       step.emplace(send_step_mutex_);
       if (session->ended_because()) return;

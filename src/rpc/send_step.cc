@@ -5,21 +5,21 @@
 namespace gradwire::rpc {
 namespace {
 
-thread_local SendStep* current_step = nullptr;
+thread_local SendStepLock* current_step = nullptr;
 
 }  // namespace
 
-SendStep::SendStep(std::mutex& mutex) : lock_(mutex) { current_step = this; }
+SendStepLock::SendStepLock(std::mutex& mutex) : lock_(mutex) { current_step = this; }
 
-SendStep::~SendStep() {
+SendStepLock::~SendStepLock() {
   current_step = nullptr;
   lock_.unlock();
   for (const auto& session : to_flush_) session->Flush();
 }
 
-bool SendStep::on_this_thread() { return current_step != nullptr; }
+bool SendStepLock::on_this_thread() { return current_step != nullptr; }
 
-bool SendStep::Defers(const std::shared_ptr<Session>& session) {
+bool SendStepLock::Defers(const std::shared_ptr<Session>& session) {
   if (!current_step) return false;
   auto& waiting = current_step->to_flush_;
   if (waiting.empty() || waiting.back() != session) waiting.push_back(session);

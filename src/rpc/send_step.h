@@ -1,4 +1,4 @@
-// SendStep: holds the worker-wide mutex under which ids are taken and messages are queued in one go (O5).
+// SendStepLock: holds the worker-wide mutex under which ids are taken and messages are queued in one go (O5).
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@ class Session;
 
 // What this thread flushes while one stands is written after its end: a socket is not written under a mutex that all
 // calls with references need. One at a time on a thread.
-class SendStep {
+class SendStepLock {
  public:
-  explicit SendStep(std::mutex& mutex);
-  ~SendStep();
-  SendStep(const SendStep&) = delete;
+  explicit SendStepLock(std::mutex& mutex);
+  ~SendStepLock();
+  SendStepLock(const SendStepLock&) = delete;
 
   // Whether the flush of `session` is put off until the end of this thread's send step.
   static bool Defers(const std::shared_ptr<Session>& session);

@@ -41,7 +41,7 @@ std::optional<Failure> Session::Enqueue(wire::FrameKind kind, wire::EncodedMessa
 }
 
 void Session::Flush() {
-  if (SendStep::on_this_thread() && SendStep::Defers(shared_from_this())) return;
+  if (SendStepLock::on_this_thread() && SendStepLock::Defers(shared_from_this())) return;
   std::shared_ptr<Link> path;
   {
     std::lock_guard lock(send_mutex_);
