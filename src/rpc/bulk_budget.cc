@@ -29,6 +29,7 @@ void BulkBudget::Ask(const std::shared_ptr<Lease>& lease, WorkerId peer, size_t 
   std::vector<std::shared_ptr<Lease>> held;  // let go of after unlock
   {
     std::lock_guard lock(mutex_);
+    if (lease->granted_) return post_(std::move(granted));
     lease->budget_ = shared_from_this();
     lease->peer_ = peer;
     lease->bytes_ = bytes;
@@ -38,6 +39,20 @@ void BulkBudget::Ask(const std::shared_ptr<Lease>& lease, WorkerId peer, size_t 
     GrantLocked(tasks, held);
   }
   for (Task& task : tasks) post_(std::move(task));
+}
+
+bool BulkBudget::Take(const std::shared_ptr<Lease>& lease, WorkerId peer, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (!turns_.empty() || in_flight_ + bytes > limits_.of_worker) return false;
+  OfPeer& of_peer = peers_[peer];
+  if (of_peer.in_flight + bytes > limits_.of_peer) return false;
+  in_flight_ += bytes;
+  of_peer.in_flight += bytes;
+  lease->budget_ = shared_from_this();
+  lease->peer_ = peer;
+  lease->bytes_ = bytes;
+  lease->granted_ = true;
+  return true;
 }
 
 // Goes round the peers. The first of a peer waits for that peer's own limit alone; once one would exceed what all may

@@ -44,8 +44,11 @@ class BulkBudget : public std::enable_shared_from_this<BulkBudget> {
   };
 
   // `granted` is posted when the bytes are to be had; dropped when the lease ends first. Throws Error(kOverloaded) for
-  // more than the worker may ever have. Once for each lease. Any thread, roles included.
+  // more than the worker may ever have. Once for each lease, after Take() perhaps. Any thread, roles included.
   void Ask(const std::shared_ptr<Lease>& lease, WorkerId peer, size_t bytes, Task granted);
+
+  // The same when it need not wait; else nothing has happened.
+  bool Take(const std::shared_ptr<Lease>& lease, WorkerId peer, size_t bytes);
 
   size_t in_flight() const;
 

@@ -59,6 +59,20 @@ TEST_F(BulkBudgetTest, ALargeOneIsNotOvertakenForEver) {
   EXPECT_EQ(granted, "aLb");
 }
 
+TEST_F(BulkBudgetTest, WhatCanBeHadAtOnceIsTakenAtOnce) {
+  auto a = std::make_shared<BulkBudget::Lease>();
+  EXPECT_TRUE(budget->Take(a, kOne, 40));
+  auto b = std::make_shared<BulkBudget::Lease>();
+  EXPECT_FALSE(budget->Take(b, kOne, 40));
+  const auto c = Ask(kOne, 20, "c");
+  auto d = std::make_shared<BulkBudget::Lease>();
+  EXPECT_FALSE(budget->Take(d, kTwo, 1)) << "somebody waits";
+  b.reset();
+  EXPECT_EQ(budget->in_flight(), 40u);
+  a.reset();
+  EXPECT_EQ(granted, "c");
+}
+
 TEST_F(BulkBudgetTest, OneThatEndsWhileItWaitsIsForgotten) {
   auto a = Ask(kOne, 50, "a");
   auto b = Ask(kOne, 50, "b");

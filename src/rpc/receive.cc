@@ -6,6 +6,17 @@
 #include "rpc/rpc_impl.h"
 
 namespace gradwire::rpc {
+namespace {
+
+constexpr size_t kAllocatedAtOnce = size_t{16} << 20;
+
+size_t SizeOf(const std::vector<wire::BulkTarget>& storages) {
+  size_t bytes = 0;
+  for (const wire::BulkTarget& storage : storages) bytes += storage.size;
+  return bytes;
+}
+
+}  // namespace
 
 Task Rpc::Impl::OnRequest(const std::shared_ptr<Session>& session, wire::Request request) {
   auto entry = options_.internal_functions->Find(request.function);
@@ -145,10 +156,23 @@ void Rpc::Impl::OnDrained(const std::shared_ptr<Session>& session) {
   if (options_.on_peer_drained && !session->peer().name.empty()) options_.on_peer_drained(session->peer());
 }
 
+// The system gives so much at once, without a look at it: a page costs when it is written. More is asked for on the
+// executor, and its first bytes are sent in vain meanwhile.
+bool Rpc::Impl::FindMemoryNow(const std::shared_ptr<Session>& session, std::vector<wire::BulkTarget>& storages,
+                              const std::shared_ptr<BulkBudget::Lease>& lease) {
+  const size_t bytes = SizeOf(storages);
+  if (bytes > kAllocatedAtOnce || !budget_->Take(lease, session->peer().id, bytes)) return false;
+  try {
+    wire::Allocate(storages);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
 void Rpc::Impl::FindMemory(const std::shared_ptr<Session>& session, uint64_t number,
                            std::vector<wire::BulkTarget> storages, const std::shared_ptr<BulkBudget::Lease>& lease) {
-  size_t bytes = 0;
-  for (const wire::BulkTarget& storage : storages) bytes += storage.size;
+  const size_t bytes = SizeOf(storages);
   const auto without = [session, number](const Error& error) {
     Log(LogLevel::kWarning, "no memory for a message of worker '" + session->peer().name + "': " + error.what());
     session->OnMemory(number, std::nullopt);

@@ -39,6 +39,8 @@ class Rpc::Impl final : public SessionHost,
   Task OnRequest(const std::shared_ptr<Session>& session, wire::Request request) override;
   Task OnReply(const std::shared_ptr<Session>& session, wire::Reply reply) override;
   void OnCancel(const std::shared_ptr<Session>& session, const wire::Cancel& cancel) override;
+  bool FindMemoryNow(const std::shared_ptr<Session>& session, std::vector<wire::BulkTarget>& storages,
+                     const std::shared_ptr<BulkBudget::Lease>& lease) override;
   void FindMemory(const std::shared_ptr<Session>& session, uint64_t number,
                   std::vector<wire::BulkTarget> storages, const std::shared_ptr<BulkBudget::Lease>& lease) override;
   void OnSilent(const std::shared_ptr<Session>& session, const Failure& why) override;

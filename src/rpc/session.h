@@ -56,6 +56,9 @@ class SessionHost {
   // Sends of requests that waited for credit and may go.
   virtual void Admit(std::vector<Task> sends) = 0;
 
+  // Finds memory for a message that has come without it, at once: true. False: it is to be found later.
+  virtual bool FindMemoryNow(const std::shared_ptr<Session>& session, std::vector<wire::BulkTarget>& storages,
+                             const std::shared_ptr<BulkBudget::Lease>& lease) = 0;
   // Finds memory for a message that has come without it, and tells OnMemory() of the session, not under a role. The
   // message holds the lease until it is handled.
   virtual void FindMemory(const std::shared_ptr<Session>& session, uint64_t number,

@@ -118,14 +118,15 @@ void Session::OnMessage(const wire::FrameHeader& header, std::string body) {
     leaving = leaving_;
   }
   Task complete = HeaderStep(header.kind, std::move(body), leaving, arrived);
+  const bool ready = !arrived.lease || host_->FindMemoryNow(shared_from_this(), arrived.storages, arrived.lease);
   std::optional<Task> run;
   std::vector<wire::BulkTarget> lacking;
   bool left = false;
   {
     std::lock_guard lock(receive_mutex_);
     if (!ended_receiving_) {
-      if (arrived.lease) lacking = arrived.storages;
-      run = inbox_.Take(header.number, std::move(complete), std::move(arrived.storages), !arrived.lease);
+      if (!ready) lacking = arrived.storages;
+      run = inbox_.Take(header.number, std::move(complete), std::move(arrived.storages), ready);
       taken_.store(header.number, std::memory_order_release);
       if (header.kind == wire::FrameKind::kLeave) left_ = true;
       left = left_ && !inbox_.arriving();

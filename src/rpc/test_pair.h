@@ -115,6 +115,10 @@ class HandHost : public SessionHost, public LinkHost, public std::enable_shared_
   }
   void OnCancel(const std::shared_ptr<Session>&, const wire::Cancel&) override {}
   void Admit(std::vector<Task> sends) override { admitted += sends.size(); }
+  bool FindMemoryNow(const std::shared_ptr<Session>&, std::vector<wire::BulkTarget>&,
+                     const std::shared_ptr<BulkBudget::Lease>&) override {
+    return false;
+  }
   void FindMemory(const std::shared_ptr<Session>&, uint64_t number, std::vector<wire::BulkTarget> storages,
                   const std::shared_ptr<BulkBudget::Lease>&) override {
     lacking.emplace_back(number, std::move(storages));
