@@ -118,14 +118,15 @@ void Session::OnMessage(const wire::FrameHeader& header, std::string body) {
     leaving = leaving_;
   }
   Task complete = HeaderStep(header.kind, std::move(body), leaving, arrived);
-  const bool ready = !arrived.lease || host_->FindMemoryNow(shared_from_this(), arrived.storages, arrived.lease);
+  const bool ready = !arrived.lease ||
+                     (!leaving && host_->FindMemoryNow(shared_from_this(), arrived.storages, arrived.lease));
   std::optional<Task> run;
   std::vector<wire::BulkTarget> lacking;
   bool left = false;
   {
     std::lock_guard lock(receive_mutex_);
     if (!ended_receiving_) {
-      if (!ready) lacking = arrived.storages;
+      if (!ready && !leaving) lacking = arrived.storages;
       run = inbox_.Take(header.number, std::move(complete), std::move(arrived.storages), ready);
       taken_.store(header.number, std::memory_order_release);
       if (header.kind == wire::FrameKind::kLeave) left_ = true;
@@ -140,7 +141,6 @@ void Session::OnMessage(const wire::FrameHeader& header, std::string body) {
 
 // Of a leaver, messages are only counted: their senders' waits end with the pair.
 Task Session::HeaderStep(wire::FrameKind kind, std::string body, bool leaving, Arrived& arrived) {
-  if (leaving) return [] {};
   const auto self = shared_from_this();
   // A large message has its memory found later, on the executor, and counts against what all may have.
   const auto decoded = [&](auto message) {
@@ -149,17 +149,25 @@ Task Session::HeaderStep(wire::FrameKind kind, std::string body, bool leaving, A
   };
   const size_t max_bulk = host_->max_bulk_bytes();
   switch (kind) {
-    case wire::FrameKind::kRequest:
-      return host_->OnRequest(
-          self, decoded(wire::DecodeRequest(std::move(body), max_bulk, arrived.storages, arrived.ready)));
-    case wire::FrameKind::kReply:
-      return host_->OnReply(self,
-                            decoded(wire::DecodeReply(std::move(body), max_bulk, arrived.storages, arrived.ready)));
-    case wire::FrameKind::kCancel: host_->OnCancel(self, wire::DecodeCancel(body)); break;
-    case wire::FrameKind::kCredit: host_->Admit(credit_.Grant(wire::DecodeCredit(body).begun)); break;
+    case wire::FrameKind::kRequest: {
+      auto request = decoded(wire::DecodeRequest(std::move(body), max_bulk, arrived.storages, arrived.ready));
+      if (leaving) break;
+      return host_->OnRequest(self, std::move(request));
+    }
+    case wire::FrameKind::kReply: {
+      auto reply = decoded(wire::DecodeReply(std::move(body), max_bulk, arrived.storages, arrived.ready));
+      if (leaving) break;
+      return host_->OnReply(self, std::move(reply));
+    }
+    case wire::FrameKind::kCancel:
+      if (!leaving) host_->OnCancel(self, wire::DecodeCancel(body));
+      break;
+    case wire::FrameKind::kCredit:
+      if (!leaving) host_->Admit(credit_.Grant(wire::DecodeCredit(body).begun));
+      break;
     default: break;  // kLeave
   }
-  return [] {};
+  return nullptr;
 }
 
 void Session::OnPiece(const wire::FrameHeader& header, std::string_view body) {

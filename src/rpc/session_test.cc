@@ -295,6 +295,9 @@ TEST_F(SessionTest, AGapInTheNumbersEndsThePair) {  // O1
   pair.Run();
   ASSERT_EQ(pair.far->ended.size(), 1u);
   EXPECT_NE(pair.far->ended[0].text.find("near"), std::string::npos);
+  ASSERT_EQ(pair.near->dials.size(), 2u);
+  pair.Connect(*pair.near);
+  pair.Run();
   EXPECT_EQ(pair.near->ended.size(), 1u) << "resumed, it would send the same again";
 }
 

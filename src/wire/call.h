@@ -106,6 +106,15 @@ struct BulkTarget {
 // `max_bulk` bytes in all. Never reads outside `body`.
 Request DecodeRequest(std::string_view body, size_t max_bulk, std::vector<BulkTarget>& targets);
 Reply DecodeReply(std::string_view body, size_t max_bulk, std::vector<BulkTarget>& targets);
+inline Request DecodeRequest(const std::string& body, size_t max_bulk, std::vector<BulkTarget>& targets, bool& ready) {
+  ready = true;
+  return DecodeRequest(body, max_bulk, targets);
+}
+inline Reply DecodeReply(const std::string& body, size_t max_bulk, std::vector<BulkTarget>& targets, bool& ready) {
+  ready = true;
+  return DecodeReply(body, max_bulk, targets);
+}
+inline void Allocate(std::vector<BulkTarget>&) {}
 Cancel DecodeCancel(std::string_view body);
 Credit DecodeCredit(std::string_view body);
 
