@@ -1,6 +1,7 @@
 // Executor: where everything runs that may wait, take a lock of a user, or run a user's code (guarantee O2).
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "base/event.h"
@@ -12,8 +13,11 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Queues `task`; never runs it inside this call, never blocks. Any thread.
+  // Both queue `task`; they never run it inside the call and never block. Any thread.
+  // The library's own line: completions, credit, control messages, values that are freed. Handlers cannot fill it.
   virtual void Post(Task task) = 0;
+  // The line of a peer's handlers, `peer` as WorkerId::packed() gives it. Peers take turns (C4).
+  virtual void PostHandler(uint64_t peer, Task task) = 0;
 
   // Waits for `event`; false when `limit` has passed first. Not under a role. In a pool thread another one runs in its
   // place meanwhile (C3); in simulation other tasks run inside this call, and a wait that nothing can end is an Error.

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <string>
 #include <system_error>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/task_lines.h"
 #include "gradwire/wait_hook.h"
 
 namespace gradwire {
@@ -50,7 +50,7 @@ struct ThreadPool::State : std::enable_shared_from_this<State> {
   const size_t max_running;
 
   std::mutex mutex;  // guards:
-  std::deque<Task> queue;
+  TaskLines queue;
   std::vector<Event*> idle;  // of threads without work, the last to become so at the end: it is woken first
   size_t threads = 0;        // that take tasks: starting, idle, waking, busy or awaiting
   size_t starting = 0;       // of them, new and inside thread_start
@@ -72,6 +72,8 @@ struct ThreadPool::State : std::enable_shared_from_this<State> {
   bool full() const { return running() >= max_running + stuck; }
   size_t running() const { return threads - idle.size() - awaiting; }
 
+  template <class Add>
+  void Queue(Add add);
   Event* SummonLocked();
   void SpawnLocked();
   void Run();
@@ -107,6 +109,18 @@ void SetIf(Event* event) {
 }
 
 }  // namespace
+
+template <class Add>
+void ThreadPool::State::Queue(Add add) {
+  Event* next = nullptr;
+  {
+    std::lock_guard lock(mutex);
+    if (stopping && (alive.empty() || abandoned)) return;
+    add(queue);
+    next = SummonLocked();
+  }
+  SetIf(next);
+}
 
 // There is work: brings a thread unless one is on its way, which brings the next when it has found work. A burst of
 // short tasks then wakes few threads. One that starts may take long (the GIL): idle ones are woken meanwhile. Returns
@@ -191,8 +205,7 @@ Duration ThreadPool::State::CpuTimeLocked() const {
 bool ThreadPool::State::NextTask(std::unique_lock<std::mutex>& lock, Task& task) {
   for (;;) {
     if (!queue.empty() && running() <= max_running + stuck) {
-      task = std::move(queue.front());
-      queue.pop_front();
+      task = queue.own() > 0 ? queue.TakeOwn() : queue.TakeHandler();
       ++busy;
       current_doing->task = ++begun;
       return true;
@@ -267,14 +280,11 @@ ThreadPool::ThreadPool(Options options) : state_(std::make_shared<State>(std::mo
 ThreadPool::~ThreadPool() { Stop(); }
 
 void ThreadPool::Post(Task task) {
-  Event* next = nullptr;
-  {
-    std::lock_guard lock(state_->mutex);
-    if (state_->stopping && (state_->alive.empty() || state_->abandoned)) return;
-    state_->queue.push_back(std::move(task));
-    next = state_->SummonLocked();
-  }
-  SetIf(next);
+  state_->Queue([&](TaskLines& queue) { queue.Add(std::move(task)); });
+}
+
+void ThreadPool::PostHandler(uint64_t peer, Task task) {
+  state_->Queue([&](TaskLines& queue) { queue.AddHandler(peer, std::move(task)); });
 }
 
 bool ThreadPool::Await(Event& event, std::optional<Duration> limit) {
@@ -317,7 +327,7 @@ size_t ThreadPool::active() const {
 bool ThreadPool::Stop(std::optional<Duration> limit) {
   std::vector<Event*> sleeping;
   std::vector<std::thread> finished;
-  std::deque<Task> dropped;
+  TaskLines dropped;
   std::unique_lock lock(state_->mutex);
   state_->stopping = true;
   sleeping.swap(state_->idle);
@@ -335,7 +345,7 @@ bool ThreadPool::Stop(std::optional<Duration> limit) {
     state_->abandoned = true;
     for (auto& [id, thread] : state_->alive) thread.detach();
     state_->alive.clear();
-    dropped.swap(state_->queue);
+    std::swap(dropped, state_->queue);
   }
   finished.swap(state_->finished);
   const bool all_ended = !state_->abandoned;

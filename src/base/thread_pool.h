@@ -29,6 +29,7 @@ class ThreadPool final : public Executor {
   ~ThreadPool() override;  // Stop()
 
   void Post(Task task) override;
+  void PostHandler(uint64_t peer, Task task) override;
   bool Await(Event& event, std::optional<Duration> limit = std::nullopt) override;
   bool InTask() const override;
   bool OwnsThisThread() const override;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -47,6 +48,24 @@ TEST(ThreadPool, RunsNoMoreThanItsLimitAtOneTime) {
   }
   pool.Stop();
   EXPECT_LE(most, 2);
+}
+
+// C4: one peer's flood delays nobody else's calls, and nothing of the library's own.
+TEST(ThreadPool, PeersTakeTurnsAndTheLibraryGoesFirst) {
+  std::string order;
+  ThreadPool pool({.max_running = 1});
+  Event begun, go_on;
+  pool.Post([&] {
+    begun.Set();
+    go_on.Wait();
+  });
+  begun.Wait();
+  for (int i = 0; i < 3; ++i) pool.PostHandler(1, [&] { order += 'a'; });
+  for (int i = 0; i < 2; ++i) pool.PostHandler(2, [&] { order += 'b'; });
+  pool.Post([&] { order += 'x'; });
+  go_on.Set();
+  pool.Stop();
+  EXPECT_EQ(order, "xababa");
 }
 
 TEST(ThreadPool, AThreadThatWaitsIsReplacedToAnyDepth) {  // C3

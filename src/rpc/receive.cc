@@ -54,9 +54,16 @@ void Rpc::Impl::Dispatch(std::shared_ptr<ServedCallImpl> call) {
     return;
   }
   served_.Add(call, clock());
-  options_.executor->Post([self = shared_from_this(), call = std::move(call)] {
+  const bool is_internal = call->is_internal();
+  const WorkerId caller = call->caller_id();
+  Task run = [self = shared_from_this(), call = std::move(call)] {
     if (!call->RefuseIfLate()) call->Run();
-  });
+  };
+  if (is_internal) {
+    options_.executor->Post(std::move(run));
+  } else {
+    options_.executor->PostHandler(caller.packed(), std::move(run));
+  }
 }
 
 Task Rpc::Impl::OnReply(const std::shared_ptr<Session>& session, wire::Reply reply) {

@@ -26,6 +26,7 @@ class SimScheduler final : public Clock, public Executor {
   TimerId CallAt(TimePoint when, Task task) override;
   void Cancel(TimerId id) override;
   void Post(Task task) override { runnable_.push_back(std::move(task)); }
+  void PostHandler(uint64_t, Task task) override { Post(std::move(task)); }  // the seed chooses, whoever's it is
   // Runs other tasks until the event is set. Throws Error(kInternal) when nothing can set it any more.
   bool Await(Event& event, std::optional<Duration> limit = std::nullopt) override;
 
