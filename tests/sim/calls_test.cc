@@ -302,7 +302,7 @@ TEST(O4, WhenASessionEndsItsCallsFailAndSayThatTheyMayHaveRun) {
     cluster.rpc(0).Send(std::move(call), [&](Outcome o) { outcome.emplace(std::move(o)); });
     cluster.scheduler().RunReady();
     ASSERT_FALSE(outcome);
-    cluster.network().Cut(cluster[1].address);
+    cluster.network().Kill(cluster[1].address);
     cluster.scheduler().RunReady();
     ASSERT_TRUE(outcome) << "seed " << seed;
     EXPECT_EQ(outcome->failure().code, ErrorCode::kDisconnected);

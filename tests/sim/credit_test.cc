@@ -117,7 +117,7 @@ TEST_P(Backpressure, AWaitForCreditEndsByCancelAndByTheEndOfTheSession) {  // C1
   EXPECT_TRUE(first.Cancel());
   cluster->scheduler().RunReady();
   EXPECT_EQ(failures, (std::vector<ErrorCode>{ErrorCode::kCancelled}));
-  cluster->network().Cut((*cluster)[1].address);
+  cluster->network().Kill((*cluster)[1].address);
   cluster->scheduler().RunReady();
   EXPECT_EQ(ended, static_cast<int64_t>(Credit::kWindow) + 2);
   EXPECT_EQ(cluster->rpc(0).counts().pending, 0u);

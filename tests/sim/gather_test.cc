@@ -70,7 +70,7 @@ class GatheringGroup {
 
   // Its connections break, with what is on its way there, and nothing of it goes on.
   void Kill(size_t rank) {
-    cluster_.network().Cut(cluster_[rank].address);
+    cluster_.network().Kill(cluster_[rank].address);
     cluster_.rpc(rank).Stop("it was killed");
     gathers_[rank]->Abandon("it was killed");
     dead_ = rank;

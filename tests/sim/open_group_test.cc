@@ -86,7 +86,7 @@ class MortalGroup {
   void Crash(Node& node) {
     node.dead = true;
     node.store->Die();
-    network_.Cut(node.address);
+    network_.Kill(node.address);
     node.rpc->Stop("it was killed");
   }
   void CrashAfter(Node& node, size_t steps) { PostCrash(node, scheduler_->steps() + steps); }

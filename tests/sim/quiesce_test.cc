@@ -76,7 +76,7 @@ class LeavingGroup {
     cluster_.scheduler().Post([this, rank] {
       if (cluster_.scheduler().steps() < kill_at_) return PostKill(rank);
       nodes_[rank].dead = true;
-      cluster_.network().Cut(cluster_[rank].address);
+      cluster_.network().Kill(cluster_[rank].address);
       nodes_[rank].quiesce->Abandon("it was killed");
       cluster_.rpc(rank).Stop("it was killed");
     });
