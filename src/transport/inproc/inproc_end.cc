@@ -11,15 +11,18 @@ InprocEnd::InprocEnd(std::shared_ptr<Executor> executor, std::string description
     : executor_(std::move(executor)), description_(std::move(description)) {}
 
 InprocEnd::~InprocEnd() {
-  if (auto other = other_.lock()) other->OnOtherClosed();
+  if (!out_) return;
+  out_->Abort();
+  in_->Drop();
 }
 
-void InprocEnd::Join(const std::shared_ptr<InprocEnd>& one, const std::shared_ptr<InprocEnd>& other) {
-  one->other_ = other;
-  other->other_ = one;
+void InprocEnd::Join(const std::shared_ptr<InprocEnd>& one, const std::shared_ptr<InprocEnd>& other,
+                     const std::shared_ptr<InprocTiming>& timing) {
+  one->out_ = other->in_ = std::make_shared<InprocLine>(one, other, one->executor_, timing);
+  other->out_ = one->in_ = std::make_shared<InprocLine>(other, one, other->executor_, timing);
 }
 
-void InprocEnd::Start(std::shared_ptr<Receiver> receiver) {
+void InprocEnd::Start(std::shared_ptr<Receiver> receiver, std::shared_ptr<FrameSource> source) {
   Failure reason;
   {
     std::lock_guard lock(mutex_);
@@ -30,24 +33,8 @@ void InprocEnd::Start(std::shared_ptr<Receiver> receiver) {
     }
   }
   if (receiver) return receiver->OnClosed(reason);  // ended before it began: nobody else has the read role
+  out_->Open(std::move(source));
   Schedule();
-}
-
-void InprocEnd::Queue(OutFrame frame, Lane lane) {
-  {
-    std::lock_guard lock(mutex_);
-    if (closing_) return;
-  }
-  if (auto other = other_.lock()) other->Accept(std::move(frame), lane);
-}
-
-void InprocEnd::Accept(OutFrame frame, Lane lane) {
-  std::lock_guard lock(mutex_);  // a dropped frame is freed after unlock, by the caller
-  if (!closing_) inbox_[static_cast<size_t>(lane)].push_back(std::move(frame));
-}
-
-void InprocEnd::Flush() {
-  if (auto other = other_.lock()) other->Schedule();
 }
 
 void InprocEnd::Close(Failure reason) {
@@ -57,35 +44,24 @@ void InprocEnd::Close(Failure reason) {
     closing_ = true;
     reason_ = std::move(reason);
   }
-  if (auto other = other_.lock()) other->OnOtherClosed();
-  Schedule();
+  out_->Finish();
 }
 
-void InprocEnd::Cut() {
-  std::deque<OutFrame> lost[2];  // freed after unlock
+void InprocEnd::Abort(Failure reason) {
   {
     std::lock_guard lock(mutex_);
-    std::swap(lost, inbox_);
-    if (!closing_) {
-      closing_ = true;
-      reason_ = {.code = ErrorCode::kDisconnected, .text = description_ + ": the line was cut"};
-    }
+    if (!closing_) reason_ = std::move(reason);
+    closing_ = true;
   }
+  out_->Abort();
   Schedule();
 }
 
-void InprocEnd::OnOtherClosed() {
-  {
-    std::lock_guard lock(mutex_);
-    other_closed_ = true;
-  }
-  Schedule();
-}
-
+// A line is asked under this lock, and never calls an end under its own.
 bool InprocEnd::HasWorkLocked() const {
   if (ended_) return false;
-  if (closing_) return true;
-  return receiver_ && (!inbox_[0].empty() || !inbox_[1].empty() || other_closed_);
+  if (closing_) return out_->is_shut();
+  return receiver_ && in_->has_arrived();
 }
 
 void InprocEnd::Schedule() {
@@ -98,68 +74,70 @@ void InprocEnd::Schedule() {
 }
 
 void InprocEnd::Step() {
-  std::optional<OutFrame> frame;
+  bool closing = false;
   {
     std::lock_guard lock(mutex_);
-    if (!closing_) {
-      std::deque<OutFrame>& lane = inbox_[inbox_[0].empty() ? 1 : 0];  // headers first
-      if (lane.empty()) {
-        closing_ = true;
-        reason_ = {.code = ErrorCode::kDisconnected, .text = description_ + ": the other side closed the connection"};
-      } else {
-        frame = std::move(lane.front());
-        lane.pop_front();
-      }
+    closing = closing_;
+  }
+  if (!closing) {
+    if (auto frame = in_->Pop()) {
+      Deliver(*frame);
+      in_->Return(*std::exchange(frame, std::nullopt));
+    } else if (const auto why = in_->end()) {
+      Abort({.code = ErrorCode::kDisconnected, .text = description_ + ": " + *why});
     }
   }
-  if (!frame) return EndWithRole();
-  Deliver(*std::exchange(frame, std::nullopt));
+  bool over = false;
   {
     std::lock_guard lock(mutex_);
-    scheduled_ = false;
+    over = closing_ && out_->is_shut();
+    if (!over) scheduled_ = false;
   }
+  if (over) return EndWithRole();
   Schedule();
 }
 
-void InprocEnd::Deliver(OutFrame frame) {
+void InprocEnd::Deliver(const OutFrame& frame) {
   Failure failure;
   try {
-    const wire::FrameHeader header = wire::DecodeHeader(frame.bytes.data());
+    const wire::FrameHeader header = wire::DecodeHeader(frame.head.data());
     const uint32_t limit = body_limit_.load(std::memory_order_relaxed);
     if (header.body_size > limit) {
       throw Error(ErrorCode::kInvalid, "a frame announces a body of " + std::to_string(header.body_size) +
                                            " bytes where " + std::to_string(limit) + " are allowed");
     }
-    std::string body = frame.bytes.substr(wire::FrameHeader::kSize);
+    std::string body;
+    body.reserve(header.body_size);
+    body.append(frame.head.data() + wire::FrameHeader::kSize, frame.head_size - wire::FrameHeader::kSize);
+    body.append(frame.body);
     if (header.bulk_size > 0) {
       std::byte* const target = receiver_->BulkTarget(header, body);
-      if (!target) throw Error(ErrorCode::kInvalid, "bulk bytes that nobody awaits");
-      std::memcpy(target, frame.bulk.data, frame.bulk.size);
+      if (target) std::memcpy(target, frame.bulk.data, frame.bulk.size);
     }
     return receiver_->OnFrame(header, std::move(body));
   } catch (const Error& error) {
     failure = error.failure();
+    // No other code of a receiver's may pass for an end of the line.
+    if (failure.code != ErrorCode::kInvalid) failure.code = ErrorCode::kInternal;
   } catch (const std::exception& error) {
     failure.text = error.what();
   }
   failure.text = description_ + ": " + failure.text;
   Log(LogLevel::kWarning, failure.text + "; connection closed");
-  Close(std::move(failure));
+  Abort(std::move(failure));
 }
 
 void InprocEnd::EndWithRole() {
-  std::deque<OutFrame> dropped[2];  // freed after unlock
   std::shared_ptr<Receiver> receiver;
   std::shared_ptr<InprocEnd> self;
   {
     std::lock_guard lock(mutex_);
     ended_ = true;
     scheduled_ = false;
-    std::swap(dropped, inbox_);
     receiver = std::move(receiver_);
     self = std::move(self_);
   }
-  if (auto other = other_.lock()) other->OnOtherClosed();
+  in_->Drop();
   if (receiver) receiver->OnClosed(reason_);
   ended_event_.Set();
 }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "transport/inproc/inproc_connect.h"
+
 namespace gradwire::transport {
 namespace {
 
@@ -58,20 +60,33 @@ void InprocListener::Accept(std::shared_ptr<InprocEnd> end) {
   accept(std::move(end));
 }
 
-bool InprocListener::stopped() const {
+bool InprocListener::Keep(const std::shared_ptr<InprocConnect>& attempt) {
   std::lock_guard lock(mutex_);
-  return stopped_;
+  if (!stopped_) attempts_.emplace(attempt.get(), attempt);
+  return !stopped_;
+}
+
+void InprocListener::Forget(const InprocConnect& attempt) {
+  std::shared_ptr<InprocConnect> dropped;  // after unlock
+  std::lock_guard lock(mutex_);
+  auto it = attempts_.find(&attempt);
+  if (it == attempts_.end()) return;
+  dropped = std::move(it->second);
+  attempts_.erase(it);
 }
 
 void InprocListener::Stop() {
   std::vector<std::shared_ptr<Event>> callbacks;
   std::vector<std::weak_ptr<InprocEnd>> ends;
+  decltype(attempts_) attempts;
   {
     std::lock_guard lock(mutex_);
     stopped_ = true;
+    attempts.swap(attempts_);
     callbacks.swap(callbacks_);
     ends.swap(ends_);
   }
+  for (const auto& [raw, attempt] : attempts) attempt->Fail(ErrorCode::kUnreachable, "this side has stopped");
   // Bounded: handlers that never return may fill the executor. It runs what is left, or drops it, when it ends.
   const auto await = [this](Event& event) { executor_->Await(event, kStopLimit); };
   for (const auto& done : callbacks) await(*done);

@@ -1,6 +1,8 @@
-// InprocListener: what an InprocTransport's ends and callbacks share with it: who is open, what is still to be called.
+// InprocListener: what an InprocTransport shares with its ends, attempts to connect and callbacks: who is open, what is
+// still to be called.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,6 +16,8 @@
 
 namespace gradwire::transport {
 
+class InprocConnect;
+
 class InprocListener : public std::enable_shared_from_this<InprocListener> {
  public:
   explicit InprocListener(std::shared_ptr<Executor> executor) : executor_(std::move(executor)) {}
@@ -23,18 +27,22 @@ class InprocListener : public std::enable_shared_from_this<InprocListener> {
   // Runs a callback on the executor; Stop() waits for it. False when stopped: it will not run.
   bool PostCallback(Task task);
 
+  // Keeps an attempt until Forget(), for Stop() to fail it. False when stopped.
+  bool Keep(const std::shared_ptr<InprocConnect>& attempt);
+  void Forget(const InprocConnect& attempt);
+
   void SetAccept(Transport::AcceptCallback accept);
   void Accept(std::shared_ptr<InprocEnd> end);
 
-  bool stopped() const;
   void Stop();
 
  private:
   const std::shared_ptr<Executor> executor_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;  // guards:
   bool stopped_ = false;
   Transport::AcceptCallback accept_;
   std::vector<std::weak_ptr<InprocEnd>> ends_;
+  std::map<const InprocConnect*, std::shared_ptr<InprocConnect>> attempts_;
   std::vector<std::shared_ptr<Event>> callbacks_;  // set when one has run or was dropped
 };
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "transport/inproc/inproc_connect.h"
 #include "transport/inproc/inproc_listener.h"
 
 namespace gradwire::transport {
@@ -16,23 +17,10 @@ std::string InprocTransport::Listen(AcceptCallback accept) {
   return address_ = network_->Add(state_);
 }
 
-void InprocTransport::Connect(const std::string& address, TimePoint, ConnectCallback callback) {
-  const auto shared = std::make_shared<ConnectCallback>(std::move(callback));
-  const auto fail = [shared, address](const std::string& why) {
-    (*shared)(nullptr, {.code = ErrorCode::kUnreachable, .text = address + ": " + why});
-  };
-  const bool posted = state_->PostCallback([shared, fail, address, network = network_, here = state_] {
-    const auto there = network->Find(address);
-    if (!there) return fail("nobody listens there");
-    const auto near = here->MakeEnd("inproc to " + address);
-    const auto far = there->MakeEnd("inproc at " + address);
-    if (!near || !far) return fail("one of the two sides has stopped");
-    InprocEnd::Join(near, far);
-    network->AddEnds(address, {near, far});
-    there->PostCallback([there, far] { there->Accept(far); });
-    (*shared)(near, {});
-  });
-  if (!posted) fail("this side has stopped");
+void InprocTransport::Connect(const std::string& address, TimePoint limit, ConnectCallback callback) {
+  const auto attempt = std::make_shared<InprocConnect>(network_, state_, address_, address, limit, std::move(callback));
+  if (!state_->Keep(attempt)) return attempt->Fail(ErrorCode::kUnreachable, "this side has stopped");
+  attempt->Start();
 }
 
 void InprocTransport::Stop() {

@@ -12,7 +12,8 @@
 
 namespace gradwire::transport {
 
-// All callbacks and receivers run on the executor. Inboxes have no bound: a slow receiver costs its sender's memory.
+// All callbacks and receivers run on the executor. What is pulled waits by reference, and no bytes are copied but into
+// their place at the receiver.
 class InprocTransport final : public Transport {
  public:
   InprocTransport(InprocNetwork& network, std::shared_ptr<Executor> executor);
@@ -20,7 +21,7 @@ class InprocTransport final : public Transport {
 
   std::string_view scheme() const override { return "inproc"; }
   std::string Listen(AcceptCallback accept) override;
-  // Never waits, so `limit` plays no part: who does not listen now is not reached.
+  // `limit` is a time of the network's clock; without one nothing is waited for.
   void Connect(const std::string& address, TimePoint limit, ConnectCallback callback) override;
   // Waits by the executor's Await(): in simulation, tasks run inside.
   void Stop() override;

@@ -45,9 +45,9 @@ FrameReader::Result FrameReader::Read(int fd, bool to_the_end, Receiver& receive
       parts[count++] = {to, size};
       asked += size;
     };
-    const size_t direct = std::min<uint64_t>(bulk_left_, kTurnBytes);
+    const size_t direct = bulk_ ? std::min<uint64_t>(bulk_left_, kTurnBytes) : 0;
     if (direct > 0) add(bulk_, direct);
-    if (direct == bulk_left_) {
+    if (!bulk_ || direct == bulk_left_) {  // what goes nowhere passes through the buffer
       const size_t room = capacity_ - end_;
       add(buffer_.get() + end_, direct > 0 ? std::min(room, kReadAheadOfBulk) : room);
     }
@@ -61,8 +61,7 @@ FrameReader::Result FrameReader::Read(int fd, bool to_the_end, Receiver& receive
     const size_t size = static_cast<size_t>(got);
     total += size;
     const size_t into_bulk = std::min(size, direct);
-    bulk_ += into_bulk;
-    bulk_left_ -= into_bulk;
+    if (into_bulk > 0) PassBulk(into_bulk);
     end_ += size - into_bulk;
     Consume(receiver);
     if (size < asked && !to_the_end) return Result::kDrained;
@@ -104,7 +103,6 @@ bool FrameReader::TakeHeader() {
                                          " bytes where " + std::to_string(limit) + " are allowed");
   }
   begin_ += wire::FrameHeader::kSize;
-  body_.reserve(header_.body_size);  // touches no memory before bytes arrive
   state_ = State::kBody;
   return true;
 }
@@ -112,12 +110,15 @@ bool FrameReader::TakeHeader() {
 // True when the frame, or all of it but its bulk bytes, is here.
 bool FrameReader::TakeBody(Receiver& receiver) {
   const size_t size = std::min<size_t>(buffered(), header_.body_size - body_.size());
+  // Memory comes with the bytes, whatever the header promises, and is never more than the body.
+  if (body_.size() + size > body_.capacity()) {
+    body_.reserve(std::min<size_t>(header_.body_size, std::max(kBufferBytes, 2 * (body_.size() + size))));
+  }
   body_.append(buffer_.get() + begin_, size);
   begin_ += size;
   if (body_.size() < header_.body_size) return false;
   if (header_.bulk_size == 0) return true;
   bulk_ = receiver.BulkTarget(header_, body_);
-  if (!bulk_) throw Error(ErrorCode::kInvalid, "bulk bytes that nobody awaits");
   bulk_left_ = header_.bulk_size;
   state_ = State::kBulk;
   return true;
@@ -125,11 +126,15 @@ bool FrameReader::TakeBody(Receiver& receiver) {
 
 bool FrameReader::TakeBulk() {
   const size_t size = std::min<uint64_t>(buffered(), bulk_left_);
-  std::memcpy(bulk_, buffer_.get() + begin_, size);
+  if (bulk_ && size > 0) std::memcpy(bulk_, buffer_.get() + begin_, size);
   begin_ += size;
-  bulk_ += size;
-  bulk_left_ -= size;
+  PassBulk(size);
   return bulk_left_ == 0;
+}
+
+void FrameReader::PassBulk(size_t size) {
+  if (bulk_) bulk_ += size;
+  bulk_left_ -= size;
 }
 
 }  // namespace gradwire::transport

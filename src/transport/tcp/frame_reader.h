@@ -42,6 +42,7 @@ class FrameReader {
   bool TakeHeader();
   bool TakeBody(Receiver& receiver);
   bool TakeBulk();
+  void PassBulk(size_t size);
   size_t buffered() const { return end_ - begin_; }
 
   const std::atomic<uint32_t>& body_limit_;
@@ -56,7 +57,7 @@ class FrameReader {
   State state_ = State::kHeader;
   wire::FrameHeader header_;
   std::string body_;
-  std::byte* bulk_ = nullptr;  // where the next bulk byte goes
+  std::byte* bulk_ = nullptr;  // where the next bulk byte goes; nullptr: nowhere
   uint64_t bulk_left_ = 0;     // 0 in the other states
 };
 

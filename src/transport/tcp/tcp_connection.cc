@@ -22,18 +22,18 @@ constexpr size_t kWritesPerTurn = 16;  // of one thread; then the loop goes on f
 
 }  // namespace
 
-// While one stands on a thread, Flush() on that thread waits until it ends: what a batch of frames is answered with
+// While one stands on a thread, Wake() on that thread is put off until it ends: what a batch of frames is answered with
 // leaves in few system calls.
 class TcpConnection::Turn {
  public:
   Turn() : outer_(std::exchange(current_, this)) {}
   ~Turn() {
     current_ = outer_;
-    for (const auto& connection : to_flush_) connection->Flush();
+    for (const auto& connection : to_wake_) connection->Wake();
   }
   static bool Defers(TcpConnection* connection) {
     if (!current_) return false;
-    auto& waiting = current_->to_flush_;
+    auto& waiting = current_->to_wake_;
     if (waiting.empty() || waiting.back().get() != connection) waiting.push_back(connection->shared_from_this());
     return true;
   }
@@ -41,7 +41,7 @@ class TcpConnection::Turn {
  private:
   static thread_local Turn* current_;
   Turn* const outer_;
-  std::vector<std::shared_ptr<TcpConnection>> to_flush_;
+  std::vector<std::shared_ptr<TcpConnection>> to_wake_;
 };
 thread_local TcpConnection::Turn* TcpConnection::Turn::current_ = nullptr;
 
@@ -89,12 +89,13 @@ void TcpConnection::PostWithRole(F task) {
   loop_.Post([self = shared_from_this(), task = std::move(task)] { self->WithRole(task); });
 }
 
-void TcpConnection::Start(std::shared_ptr<Receiver> receiver) {
+void TcpConnection::Start(std::shared_ptr<Receiver> receiver, std::shared_ptr<FrameSource> source) {
   Failure reason;
   {
     std::lock_guard lock(mutex_);
     if (!ended_) {
       receiver_ = std::move(receiver);
+      writer_.Open(std::move(source));
       return PostWithRole([this] { Begin(); });
     }
     reason = end_reason_;
@@ -113,12 +114,16 @@ uint32_t TcpConnection::InterestLocked() const {
 void TcpConnection::Begin() {
   if (over_) return;
   watched_ = true;
-  std::lock_guard lock(mutex_);
-  reading_for_ = receiver_;
-  loop_.Watch(fd_, InterestLocked(), [self = shared_from_this()](uint32_t events) {
-    if (events == EPOLLIN && self->IsBorrowed()) return;  // an older one; what is unread then is told at the give-back
-    self->WithRole([self = self.get(), events] { self->OnReady(events); });
-  });
+  {
+    std::lock_guard lock(mutex_);
+    reading_for_ = receiver_;
+    loop_.Watch(fd_, InterestLocked(), [self = shared_from_this()](uint32_t events) {
+      // An older one: what is unread then is told at the give-back.
+      if (events == EPOLLIN && self->IsBorrowed()) return;
+      self->WithRole([self = self.get(), events] { self->OnReady(events); });
+    });
+  }
+  if (writer_.OnWritable()) WriteWithRole();
 }
 
 void TcpConnection::OnReady(uint32_t events) {
@@ -128,7 +133,7 @@ void TcpConnection::OnReady(uint32_t events) {
       std::lock_guard lock(mutex_);
       awaits_room_ = false;
     }
-    if (out_.OnWritable()) WriteWithRole();
+    if (writer_.OnWritable()) WriteWithRole();
   }
   if (events & ~uint32_t{EPOLLOUT}) Read((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
 }
@@ -139,7 +144,10 @@ FrameReader::Result TcpConnection::ReadOnce(bool to_the_end) {
   try {
     result = reader_.Read(fd_, to_the_end, *reading_for_);
   } catch (const Error& error) {
+    // No other code of a receiver's may pass for an end of the line.
+    const bool invalid = error.code() == ErrorCode::kInvalid;
     bad_ = error.failure();
+    bad_->code = invalid ? ErrorCode::kInvalid : ErrorCode::kInternal;
     bad_->text = description_ + ": " + bad_->text;
     Log(LogLevel::kWarning, bad_->text + "; connection closed");
   } catch (const std::exception& error) {
@@ -231,7 +239,7 @@ void TcpConnection::End(const Failure& reason) {
   Failure told;
   {
     std::lock_guard lock(mutex_);
-    if (!closing_.exchange(true)) end_reason_ = reason;  // after Close() its reason counts
+    if (!closing_.exchange(true)) end_reason_ = reason;  // after Close() or Abort() its reason counts
     told = end_reason_;
     ended_ = true;
     receiver = std::move(receiver_);
@@ -239,8 +247,8 @@ void TcpConnection::End(const Failure& reason) {
   }
   if (watched_) loop_.Unwatch(fd_);
   reading_for_.reset();
-  shutdown(fd_, SHUT_RDWR);     // while it is surely open: ends the write of whoever writes,
-  if (out_.Stop()) close(fd_);  // who else closes it
+  shutdown(fd_, SHUT_RDWR);       // while it is surely open: ends the write of whoever writes,
+  if (writer_.End()) close(fd_);  // who else closes it
   if (receiver) receiver->OnClosed(told);
   open_->Remove(this);
 }
@@ -252,27 +260,24 @@ bool TcpConnection::PostUnlessEnded(Task task) {
   return true;
 }
 
-void TcpConnection::Queue(OutFrame frame, Lane lane) {
-  if (!closing_) out_.Push(std::move(frame), lane);
-}
-
-void TcpConnection::Flush() {
+void TcpConnection::Wake() {
   if (Turn::Defers(this)) return;
-  if (out_.TakeRole()) WriteWithRole();
+  if (writer_.Wake()) WriteWithRole();
 }
 
 void TcpConnection::WriteWithRole() {
   for (size_t writes = 1;; ++writes) {
-    switch (out_.Write(fd_)) {
-      case OutQueue::Progress::kGoOn: break;
-      case OutQueue::Progress::kFull: return AwaitRoom();
-      case OutQueue::Progress::kEmpty:
-        if (closing_) PostUnlessEnded([this, self = shared_from_this()] { WithRole([this] { OnAllWritten(); }); });
+    switch (writer_.Write(fd_)) {
+      case FrameWriter::Progress::kGoOn: break;
+      case FrameWriter::Progress::kIdle: return;
+      case FrameWriter::Progress::kFull: return AwaitRoom();
+      case FrameWriter::Progress::kFinished:
+        PostUnlessEnded([this, self = shared_from_this()] { WithRole([this] { OnAllWritten(); }); });
         return;
-      case OutQueue::Progress::kStopped: close(fd_); return;
-      case OutQueue::Progress::kBroken:
+      case FrameWriter::Progress::kEnded: close(fd_); return;
+      case FrameWriter::Progress::kBroken:
         // What the other side sent before it broke off is still read.
-        PostUnlessEnded([this, self = shared_from_this(), error = out_.write_errno()] {
+        PostUnlessEnded([this, self = shared_from_this(), error = writer_.write_errno()] {
           WithRole([this, error] {
             if (reading_for_) Read(true);
             EndBroken(error);
@@ -280,20 +285,41 @@ void TcpConnection::WriteWithRole() {
         });
         return;
     }
-    // Long enough for a thread that has its own work: the role goes along with the task. Once ended, kStopped is near.
+    // Long enough for a thread that has its own work: the role goes along with the task. Once ended, kEnded is near.
     if (writes % kWritesPerTurn == 0 && PostUnlessEnded([self = shared_from_this()] { self->WriteWithRole(); })) return;
   }
 }
 
 void TcpConnection::Close(Failure reason) {
+  bool started = false;
   {
     std::lock_guard lock(mutex_);
     if (closing_.exchange(true)) return;
     end_reason_ = std::move(reason);
-    close_limit_ =
-        loop_.CallAt(loop_.Now() + kCloseLimit, [this, self = shared_from_this()] { WithRole([this] { End({}); }); });
+    started = receiver_ != nullptr;
+    if (started) {
+      close_limit_ =
+          loop_.CallAt(loop_.Now() + kCloseLimit, [this, self = shared_from_this()] { WithRole([this] { End({}); }); });
+    }
   }
-  if (out_.TakeRole()) WriteWithRole();  // finds an empty queue, now or later
+  if (!started) {
+    PostEnd();
+  } else if (writer_.Finish()) {
+    WriteWithRole();
+  }
+}
+
+void TcpConnection::Abort(Failure reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!closing_.exchange(true)) end_reason_ = std::move(reason);
+  }
+  writer_.Abort();
+  PostEnd();
+}
+
+void TcpConnection::PostEnd() {
+  PostUnlessEnded([this, self = shared_from_this()] { WithRole([this] { End({}); }); });
 }
 
 // The socket may have room by now: asking for its events tells.

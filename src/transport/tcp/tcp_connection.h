@@ -1,5 +1,5 @@
 // TcpConnection: one socket. The loop's thread holds the read role unless a waiting thread has borrowed it; whoever
-// sends may hold the write role.
+// wakes it may hold the write role.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@
 
 #include "base/loop.h"
 #include "transport/tcp/frame_reader.h"
+#include "transport/tcp/frame_writer.h"
 #include "transport/tcp/open_connections.h"
-#include "transport/tcp/out_queue.h"
 #include "transport/transport.h"
 
 namespace gradwire::transport {
@@ -23,11 +23,11 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
   static std::shared_ptr<TcpConnection> Make(Loop& loop, int fd, std::shared_ptr<OpenConnections> open);
   ~TcpConnection() override;
 
-  void Start(std::shared_ptr<Receiver> receiver) override;
-  void Queue(OutFrame frame, Lane lane) override;
-  void Flush() override;
+  void Start(std::shared_ptr<Receiver> receiver, std::shared_ptr<FrameSource> source) override;
+  void Wake() override;
   void ReadUntil(const Event& event, Duration limit) override;
   void Close(Failure reason) override;
+  void Abort(Failure reason) override;
   void SetBodyLimit(uint32_t bytes) override { body_limit_.store(bytes, std::memory_order_relaxed); }
   std::string description() const override { return description_; }
 
@@ -59,6 +59,7 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
   FrameReader::Result ReadOnce(bool to_the_end);
 
   bool PostUnlessEnded(Task task);
+  void PostEnd();
 
   // REQUIRES: this thread has the write role.
   void WriteWithRole();
@@ -71,13 +72,13 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
   const std::shared_ptr<OpenConnections> open_;
   const std::string description_;
   std::atomic<uint32_t> body_limit_{kBodyBeforeHandshake};
-  std::atomic<bool> closing_{false};  // Close() was called: nothing more is delivered
+  std::atomic<bool> closing_{false};  // Close() or Abort() was called: nothing more is delivered
 
-  OutQueue out_;
+  FrameWriter writer_;
 
   std::mutex mutex_;  // guards:
   bool ended_ = false;
-  Failure end_reason_;  // since Close(), or the end
+  Failure end_reason_;  // since Close() or Abort(), or the end
   TimerId close_limit_ = 0;
   std::shared_ptr<Receiver> receiver_;  // set by Start(), taken by the end; the read role uses its own copy
   bool reading_ = false;                // the loop's thread uses the read role

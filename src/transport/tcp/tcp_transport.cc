@@ -21,8 +21,8 @@ namespace {
 constexpr std::chrono::seconds kStopLimit{10};
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
 
-Failure Unreachable(const std::string& address, const std::string& why) {
-  return {.code = ErrorCode::kUnreachable, .text = address + ": " + why};
+Failure NotConnected(const std::string& address, const std::string& why, ErrorCode code = ErrorCode::kUnreachable) {
+  return {.code = code, .text = address + ": " + why};
 }
 
 int OpenSocket(const TcpAddress& address) {
@@ -46,7 +46,8 @@ struct TcpTransport::State : std::enable_shared_from_this<State> {
   void WatchListener();
   void ConnectFromLoop(const std::string& address, TimePoint limit, ConnectCallback callback);
   void OnConnectedFromLoop(uint64_t id);
-  void EndAttemptFromLoop(uint64_t id, const std::string& why);
+  void EndAttemptFromLoop(uint64_t id, const std::string& why, ErrorCode code = ErrorCode::kUnreachable);
+  void RefusedFromLoop(uint64_t id, int error);
   void StopFromLoop();
 
   Loop& loop;
@@ -90,7 +91,7 @@ void TcpTransport::State::PauseAcceptingFromLoop() {
 }
 
 void TcpTransport::State::ConnectFromLoop(const std::string& text, TimePoint limit, ConnectCallback callback) {
-  if (stopped) return callback(nullptr, Unreachable(text, "this side has stopped"));
+  if (stopped) return callback(nullptr, NotConnected(text, "this side has stopped"));
   TcpAddress address;
   try {
     address = TcpAddress::Parse(text);
@@ -98,11 +99,11 @@ void TcpTransport::State::ConnectFromLoop(const std::string& text, TimePoint lim
     return callback(nullptr, error.failure());
   }
   const int fd = OpenSocket(address);
-  if (fd < 0) return callback(nullptr, Unreachable(text, std::strerror(errno)));
+  if (fd < 0) return callback(nullptr, NotConnected(text, std::strerror(errno)));
   const uint64_t id = ++last_attempt;
   attempts.emplace(id, Attempt{.fd = fd, .address = address, .callback = std::move(callback)});
   if (connect(fd, address.get(), address.size) != 0 && errno != EINPROGRESS) {
-    return EndAttemptFromLoop(id, std::strerror(errno));
+    return RefusedFromLoop(id, errno);
   }
   attempts[id].limit = loop.CallAt(limit, [weak = weak_from_this(), id] {
     if (auto self = weak.lock()) self->EndAttemptFromLoop(id, "no answer within the time allowed");
@@ -120,7 +121,7 @@ void TcpTransport::State::OnConnectedFromLoop(uint64_t id) {
   getsockopt(it->second.fd, SOL_SOCKET, SO_ERROR, &error, &size);
   // A port of this host where nobody listens may be given to the very socket that asks for it.
   if (!error && TcpAddress::Local(it->second.fd) == it->second.address) error = ECONNREFUSED;
-  if (error) return EndAttemptFromLoop(id, std::strerror(error));
+  if (error) return RefusedFromLoop(id, error);
   Attempt attempt = std::move(it->second);
   attempts.erase(it);
   loop.Cancel(attempt.limit);
@@ -128,7 +129,13 @@ void TcpTransport::State::OnConnectedFromLoop(uint64_t id) {
   attempt.callback(TcpConnection::Make(loop, attempt.fd, open), {});
 }
 
-void TcpTransport::State::EndAttemptFromLoop(uint64_t id, const std::string& why) {
+// A refusal is the one thing that says for certain that nobody is there.
+void TcpTransport::State::RefusedFromLoop(uint64_t id, int error) {
+  EndAttemptFromLoop(id, std::strerror(error),
+                     error == ECONNREFUSED ? ErrorCode::kDisconnected : ErrorCode::kUnreachable);
+}
+
+void TcpTransport::State::EndAttemptFromLoop(uint64_t id, const std::string& why, ErrorCode code) {
   auto it = attempts.find(id);
   if (it == attempts.end()) return;
   Attempt attempt = std::move(it->second);
@@ -136,7 +143,7 @@ void TcpTransport::State::EndAttemptFromLoop(uint64_t id, const std::string& why
   loop.Cancel(attempt.limit);
   loop.Unwatch(attempt.fd);
   close(attempt.fd);
-  attempt.callback(nullptr, Unreachable(attempt.address.ToString(), why));
+  attempt.callback(nullptr, NotConnected(attempt.address.ToString(), why, code));
 }
 
 void TcpTransport::State::StopFromLoop() {
