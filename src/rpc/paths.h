@@ -32,8 +32,8 @@ class Paths {
     friend bool operator==(const Key&, const Key&) = default;
   };
 
-  // What to do, in this order. Adopt, and asking the inbox for Prove, under the session's send mutex, in which the event
-  // came: a path that is adopted in between must not have its answers forgotten. The others after unlock.
+  // What to do, in this order. Adopt, and asking the inbox for Prove, under the session's send mutex, in which the
+  // event came: a path that is adopted in between must not have its answers forgotten. The others after unlock.
   struct Dial {};      // connect to the peer; ends in OnDialed(link) or OnDialFailed()
   struct DropDial {};  // the dial that has not ended is not wanted; nothing is told of it
   struct Prove {       // send Proof, and what the inbox says on Resume()

@@ -69,11 +69,14 @@ EncodedMessage EncodeWith(const Payload& payload, size_t fields_size, size_t inl
   return message;
 }
 
-Payload ReadPayload(Cursor& in, size_t max_bulk, std::vector<BulkTarget>& targets) {
-  Payload payload;
-  payload.bytes = in.Counted32();
-  payload.tensors = ReadTensorTable(in, max_bulk, targets);
-  return payload;
+// A part of the body: copied when it is small, else what stands around it is cut off.
+std::string TakePart(std::string& body, std::string_view part) {
+  constexpr size_t kSmall = size_t{16} << 10;
+  if (part.size() < kSmall || part.size() < body.size() / 2) return std::string(part);
+  const auto begin = static_cast<size_t>(part.data() - body.data());
+  body.resize(begin + part.size());
+  body.erase(0, begin);
+  return std::move(body);
 }
 
 void AppendReferences(std::string& out, const std::vector<ReferenceRecord>& references) {
@@ -156,7 +159,7 @@ void AppendTail(const Request& request, EncodedMessage& message) {
   AppendReferences(out, request.references);
 }
 
-Request DecodeRequest(std::string_view body, size_t max_bulk, std::vector<BulkTarget>& targets) {
+Request DecodeRequest(std::string body, size_t max_bulk, std::vector<BulkTarget>& targets, bool& ready) {
   Cursor in(body);
   Request request;
   request.call_id = in.Get<CallId>();
@@ -165,13 +168,15 @@ Request DecodeRequest(std::string_view body, size_t max_bulk, std::vector<BulkTa
   request.time_left_us = std::min(request.time_left_us, kLongestTimeLeft);
   request.function = in.Counted16();
   request.extensions = ReadExtensions(in);
-  request.args = ReadPayload(in, max_bulk, targets);
+  const std::string_view value = in.Counted32();
+  request.args.tensors = ReadTensorTable(in, max_bulk, targets, ready);
   if (in.Flag()) {
     const auto rref = in.GetId<RRefId>();
     request.keep_as = KeepAs{.rref = rref, .fork = in.GetId<ForkId>()};
   }
   request.references = ReadReferences(in);
   in.ExpectEnd();
+  request.args.bytes = TakePart(body, value);
   return request;
 }
 
@@ -189,15 +194,17 @@ EncodedMessage Encode(const Reply& reply, size_t inline_limit) {
 
 void AppendTail(const Reply& reply, EncodedMessage& message) { AppendReferences(message.bytes, reply.references); }
 
-Reply DecodeReply(std::string_view body, size_t max_bulk, std::vector<BulkTarget>& targets) {
+Reply DecodeReply(std::string body, size_t max_bulk, std::vector<BulkTarget>& targets, bool& ready) {
   Cursor in(body);
   Reply reply;
   reply.call_id = in.Get<CallId>();
   if (in.Flag()) reply.failure = ReadFailure(in);
   reply.extensions = ReadExtensions(in);
-  reply.value = ReadPayload(in, max_bulk, targets);
+  const std::string_view value = in.Counted32();
+  reply.value.tensors = ReadTensorTable(in, max_bulk, targets, ready);
   reply.references = ReadReferences(in);
   in.ExpectEnd();
+  reply.value.bytes = TakePart(body, value);
   return reply;
 }
 

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include <c10/core/Storage.h>
+
 #include "base/ids.h"
 #include "gradwire/error.h"
 #include "gradwire/payload.h"
@@ -96,27 +98,26 @@ void AppendTail(const Reply& reply, EncodedMessage& message);
 // Where the bytes of an announced storage go. `keep` holds the memory until they have come: a message may announce a
 // storage that none of its tensors names.
 struct BulkTarget {
-  std::byte* data = nullptr;
+  std::byte* data = nullptr;  // nullptr: there is no memory yet
   size_t size = 0;
   std::shared_ptr<const void> keep;
+  c10::Storage storage;  // that tensors stand on; its memory is `data`
 };
 
-// `body` is what followed the frame header. Tensors are made at once, the memory of announced storages is allocated and
-// returned in `targets`; their bytes come later. Throws Error(kInvalid) for bad bytes, and for storages of more than
-// `max_bulk` bytes in all. Never reads outside `body`.
-Request DecodeRequest(std::string_view body, size_t max_bulk, std::vector<BulkTarget>& targets);
-Reply DecodeReply(std::string_view body, size_t max_bulk, std::vector<BulkTarget>& targets);
-inline Request DecodeRequest(const std::string& body, size_t max_bulk, std::vector<BulkTarget>& targets, bool& ready) {
-  ready = true;
-  return DecodeRequest(body, max_bulk, targets);
-}
-inline Reply DecodeReply(const std::string& body, size_t max_bulk, std::vector<BulkTarget>& targets, bool& ready) {
-  ready = true;
-  return DecodeReply(body, max_bulk, targets);
-}
-inline void Allocate(std::vector<BulkTarget>&) {}
+// `body` is what followed the frame header; a large value is left in its memory. Tensors are made at once, on storages
+// that are returned in `targets`; their bytes come later. Memory for them is taken at once up to kMemoryAtOnce bytes in
+// all. For more it may take a while, or not be had, so there is none and `ready` becomes false: before anybody looks at
+// the tensors, Allocate() must have found it and all bytes must be there. Throws Error(kInvalid) for bad bytes, and for
+// storages of more than `max_bulk` bytes in all. Never reads outside `body`.
+inline constexpr size_t kMemoryAtOnce = size_t{256} << 10;
+Request DecodeRequest(std::string body, size_t max_bulk, std::vector<BulkTarget>& targets, bool& ready);
+Reply DecodeReply(std::string body, size_t max_bulk, std::vector<BulkTarget>& targets, bool& ready);
 Cancel DecodeCancel(std::string_view body);
 Credit DecodeCredit(std::string_view body);
+
+// Takes the memory of storages that have none, on any thread; many of them take a while. Throws Error(kOverloaded), which
+// names the size, when it is not to be had; then nothing has been taken.
+void Allocate(std::vector<BulkTarget>& targets);
 
 // For the receiver, once all bytes of the storages are there and before anybody uses the tensors, not under a role:
 // looks at what could not be looked at earlier, the indices of sparse tensors. Throws Error(kInvalid). Cheap without.

@@ -3,14 +3,18 @@
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "wire/frame.h"
 
 namespace gradwire::wire {
 namespace {
 
-std::string_view Body(const EncodedMessage& message) {
-  return std::string_view(message.bytes).substr(FrameHeader::kSize);
-}
+std::string Body(const EncodedMessage& message) { return message.bytes.substr(FrameHeader::kSize); }
 
 Request FullRequest() {
   Request request{.call_id = 7, .function = "aten.add", .time_left_us = 1500};
@@ -40,7 +44,8 @@ TEST(Call, ARequestComesBackWhole) {
   EncodedMessage message = Encode(sent);
   AppendTail(sent, message);
   std::vector<BulkTarget> targets;
-  const Request got = DecodeRequest(Body(message), 0, targets);
+  bool ready = false;
+  const Request got = DecodeRequest(Body(message), 0, targets, ready);
   EXPECT_TRUE(targets.empty());
   EXPECT_EQ(got.call_id, 7u);
   EXPECT_EQ(got.function, "aten.add");
@@ -69,7 +74,8 @@ TEST(Call, AReplyCarriesAValueOrAFailure) {
   EncodedMessage message = Encode(sent);
   AppendTail(sent, message);
   std::vector<BulkTarget> targets;
-  EXPECT_EQ(DecodeReply(Body(message), 0, targets).value.bytes, "N");
+  bool ready = false;
+  EXPECT_EQ(DecodeReply(Body(message), 0, targets, ready).value.bytes, "N");
 
   sent = {.call_id = 10};
   sent.failure = Failure{.code = ErrorCode::kRemote,
@@ -80,7 +86,7 @@ TEST(Call, AReplyCarriesAValueOrAFailure) {
                          .pickled = std::string("\x80\x00", 2)};
   message = Encode(sent);
   AppendTail(sent, message);
-  const Reply got = DecodeReply(Body(message), 0, targets);
+  const Reply got = DecodeReply(Body(message), 0, targets, ready);
   ASSERT_TRUE(got.failure);  // C5: the same in memory and on the wire
   EXPECT_EQ(got.failure->code, ErrorCode::kRemote);
   EXPECT_EQ(got.failure->text, "it failed");
@@ -96,10 +102,11 @@ TEST(Call, EveryErrorCodeTravelsAndOthersDoNot) {
     EncodedMessage message = Encode(sent);
     AppendTail(sent, message);
     std::vector<BulkTarget> targets;
+    bool ready = false;
     if (ErrorCodeName(static_cast<ErrorCode>(code)) != "Unknown") {
-      EXPECT_EQ(DecodeReply(Body(message), 0, targets).failure->code, static_cast<ErrorCode>(code));
+      EXPECT_EQ(DecodeReply(Body(message), 0, targets, ready).failure->code, static_cast<ErrorCode>(code));
     } else {
-      EXPECT_THROW(DecodeReply(Body(message), 0, targets), Error);
+      EXPECT_THROW(DecodeReply(Body(message), 0, targets, ready), Error);
     }
   }
 }
@@ -129,14 +136,118 @@ TEST(Call, LargeTensorsAreAnnouncedAndFilledLater) {
   EXPECT_EQ(static_cast<const void*>(message.bulk[0].data), large.const_data_ptr());  // by reference
 
   std::vector<BulkTarget> targets;
-  const Request got = DecodeRequest(Body(message), 80000, targets);
+  bool ready = false;
+  const Request got = DecodeRequest(Body(message), 80000, targets, ready);
   ASSERT_EQ(targets.size(), 1u);
   ASSERT_EQ(targets[0].size, 80000u);
   std::copy_n(message.bulk[0].data, targets[0].size, targets[0].data);
   EXPECT_TRUE(got.args.tensors[0].equal(large));
 
+  EXPECT_TRUE(ready);
   targets.clear();
-  EXPECT_THROW(DecodeRequest(Body(message), 79999, targets), Error);
+  EXPECT_THROW(DecodeRequest(Body(message), 79999, targets, ready), Error);
+}
+
+// A request whose body announces storages of these sizes, and tensors that are all of them.
+std::string Announcing(const std::vector<uint64_t>& sizes) {
+  Request sent{.call_id = 1, .function = "f"};
+  sent.args.tensors = std::vector<at::Tensor>(sizes.size());
+  for (at::Tensor& tensor : sent.args.tensors) tensor = at::arange(1, at::kByte);
+  EncodedMessage message = Encode(sent, /*inline_limit=*/0);
+  AppendTail(sent, message);
+  std::string body = Body(message);
+  constexpr size_t kStorage = 9;  // the size first
+  constexpr size_t kTensor = 32;  // of one dimension
+  constexpr size_t kTail = 5;
+  const size_t table = body.size() - kTail - sizes.size() * (kTensor + kStorage);
+  for (size_t i = 0; i < sizes.size(); ++i) std::memcpy(&body[table + kStorage * i], &sizes[i], sizeof sizes[i]);
+  return body;
+}
+
+TEST(Call, ALargeMessageHasNoMemoryUntilItIsAllocated) {
+  for (const int64_t bytes : {kMemoryAtOnce, kMemoryAtOnce + 1}) {
+    Request sent{.call_id = 1, .function = "f"};
+    const at::Tensor first = at::arange(100'000, at::kByte);
+    const at::Tensor second = at::arange(bytes - 100'000, at::kByte);
+    sent.args.tensors = {first, second, first};
+    EncodedMessage message = Encode(sent);
+    AppendTail(sent, message);
+    std::vector<BulkTarget> targets;
+    bool ready = false;
+    const Request got = DecodeRequest(Body(message), SIZE_MAX, targets, ready);
+    ASSERT_EQ(targets.size(), 2u);
+    EXPECT_EQ(ready, bytes == kMemoryAtOnce) << "all storages of a message count";
+    for (const BulkTarget& target : targets) EXPECT_EQ(target.data != nullptr, ready);
+    Allocate(targets);
+    for (size_t i = 0; i < targets.size(); ++i) {
+      ASSERT_EQ(targets[i].size, message.bulk[i].size);
+      std::copy_n(message.bulk[i].data, targets[i].size, targets[i].data);
+    }
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(got.args.tensors[i].equal(sent.args.tensors[i]));
+    EXPECT_EQ(got.args.tensors[0].const_data_ptr(), got.args.tensors[2].const_data_ptr());
+  }
+}
+
+TEST(Call, MemoryThatCannotBeHadIsAnErrorThatNamesTheSizeAndTakesNone) {
+  std::vector<BulkTarget> targets;
+  bool ready = true;
+  const Request got = DecodeRequest(Announcing({1 << 20, 1ull << 60, 8}), SIZE_MAX, targets, ready);
+  EXPECT_FALSE(ready) << "to announce much is no reason to fail: the pair goes on";
+  ASSERT_EQ(targets.size(), 3u);
+  try {
+    Allocate(targets);
+    FAIL() << "there is no such machine";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOverloaded);
+    EXPECT_EQ(std::string(error.what()), "there is no memory for 1152921504607895560 bytes of tensors");
+  }
+  for (const BulkTarget& target : targets) {
+    EXPECT_EQ(target.data, nullptr);
+    EXPECT_EQ(target.storage.data(), nullptr);
+  }
+  targets[1] = targets[2];
+  Allocate(targets);
+  EXPECT_NE(targets[0].data, nullptr);
+}
+
+TEST(Call, LengthsOfOneMessageAreCheckedAsASum) {
+  std::vector<BulkTarget> targets;
+  bool ready = false;
+  const auto text = [&](const std::vector<uint64_t>& sizes, size_t most) -> std::string {
+    targets.clear();
+    try {
+      DecodeRequest(Announcing(sizes), most, targets, ready);
+      return "";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalid);
+      return error.what();
+    }
+  };
+  EXPECT_EQ(text({600, 400}, 1000), "");
+  EXPECT_EQ(text({600, 401}, 1000), "message announces more than 1000 bytes");
+  EXPECT_EQ(text({1ull << 62, 1ull << 62}, SIZE_MAX), "message announces more than 9223372036854775807 bytes");
+  EXPECT_NE(text({1ull << 63, 1ull << 63, 8}, SIZE_MAX), "") << "their sum has no number";
+  EXPECT_NE(text({UINT64_MAX}, SIZE_MAX), "");
+}
+
+TEST(Call, ALargeValueStaysInTheMemoryOfItsBody) {
+  Reply sent{.call_id = 1};
+  sent.extensions = {{.tag = 1, .bytes = "context"}};
+  sent.value.bytes = std::string(100'000, 'v');
+  sent.value.tensors = {at::arange(3)};
+  sent.references = {{.owner = {2, 22}, .rref = {{3, 33}, 8}, .fork = std::nullopt, .type_name = "Net"}};
+  EncodedMessage message = Encode(sent);
+  AppendTail(sent, message);
+  std::string body = Body(message);
+  const char* memory = body.data();
+  std::vector<BulkTarget> targets;
+  bool ready = false;
+  const Reply got = DecodeReply(std::move(body), 0, targets, ready);
+  EXPECT_EQ(got.value.bytes, sent.value.bytes);
+  EXPECT_EQ(got.value.bytes.data(), memory);
+  EXPECT_TRUE(got.value.tensors[0].equal(at::arange(3)));
+  ASSERT_EQ(got.references.size(), 1u);
+  EXPECT_EQ(got.references[0].type_name, "Net");
 }
 
 }  // namespace

@@ -78,6 +78,7 @@ std::string FrameAgain(const std::string& frame) {
   const FrameHeader header = DecodeHeader(frame.data());
   const std::string body = frame.substr(FrameHeader::kSize, header.body_size);
   std::vector<BulkTarget> targets;
+  bool ready = false;
   std::string body_again;
   switch (header.kind) {
     case FrameKind::kHello: body_again = Encode(DecodeHello(body)); break;
@@ -87,8 +88,8 @@ std::string FrameAgain(const std::string& frame) {
     case FrameKind::kResume: body_again = Encode(DecodeResumeState(body)); break;
     case FrameKind::kRefuse: body_again = Encode(DecodeRefuse(body)); break;
     case FrameKind::kPieces: body_again = Encode(DecodePieceAnswers(body)); break;
-    case FrameKind::kRequest: body_again = WithTail(DecodeRequest(body, 1 << 20, targets)); break;
-    case FrameKind::kReply: body_again = WithTail(DecodeReply(body, 1 << 20, targets)); break;
+    case FrameKind::kRequest: body_again = WithTail(DecodeRequest(body, 1 << 20, targets, ready)); break;
+    case FrameKind::kReply: body_again = WithTail(DecodeReply(body, 1 << 20, targets, ready)); break;
     case FrameKind::kCancel: body_again = BodyOf(Encode(DecodeCancel(body))); break;
     case FrameKind::kBulk: body_again = Encode(DecodeBulkPiece(body)); break;
     case FrameKind::kCredit: body_again = BodyOf(Encode(DecodeCredit(body))); break;
@@ -303,7 +304,8 @@ void ExpectTable(std::string_view hex, const std::vector<at::Tensor>& tensors, s
   ExpectGolden(hex, Table(tensors, inline_limit), [&](const std::string& golden) {
     Cursor in(golden);
     std::vector<BulkTarget> targets;
-    const std::vector<at::Tensor> got = ReadTensorTable(in, 1 << 20, targets);
+    bool ready = false;
+    const std::vector<at::Tensor> got = ReadTensorTable(in, 1 << 20, targets, ready);
     in.ExpectEnd();
     return Table(got, inline_limit);
   });

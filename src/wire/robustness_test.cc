@@ -89,6 +89,7 @@ void Use(const at::Tensor& tensor) {
 }
 
 void UsePayload(Payload& payload, std::vector<BulkTarget>& targets, std::mt19937_64& random) {
+  Allocate(targets);
   size_t announced = 0;
   for (const BulkTarget& target : targets) {
     announced += target.size;
@@ -132,13 +133,15 @@ const std::vector<Decoder>& Decoders() {
       {"request",
        [](const std::string& body, std::mt19937_64& random) {
          std::vector<BulkTarget> targets;
-         Request request = DecodeRequest(body, kMaxBulk, targets);
+         bool ready = false;
+         Request request = DecodeRequest(body, kMaxBulk, targets, ready);
          UsePayload(request.args, targets, random);
        }},
       {"reply",
        [](const std::string& body, std::mt19937_64& random) {
          std::vector<BulkTarget> targets;
-         Reply reply = DecodeReply(body, kMaxBulk, targets);
+         bool ready = false;
+         Reply reply = DecodeReply(body, kMaxBulk, targets, ready);
          UsePayload(reply.value, targets, random);
        }},
       {"cancel", [](const std::string& body, std::mt19937_64&) { DecodeCancel(body); }},

@@ -27,7 +27,9 @@
 namespace gradwire::wire {
 namespace {
 
-std::vector<at::Tensor> ThereAndBack(const std::vector<at::Tensor>& tensors, size_t inline_limit) {
+// With `early_memory` storages that come later have memory while tensors are made.
+std::vector<at::Tensor> ThereAndBack(const std::vector<at::Tensor>& tensors, size_t inline_limit,
+                                     bool early_memory = true) {
   std::string bytes;
   std::vector<BulkSource> bulk;
   const TensorTableWriter writer(tensors, inline_limit);
@@ -36,8 +38,11 @@ std::vector<at::Tensor> ThereAndBack(const std::vector<at::Tensor>& tensors, siz
   Cursor in(bytes);
   std::vector<BulkTarget> targets;
   Payload payload;
-  payload.tensors = ReadTensorTable(in, SIZE_MAX, targets);
+  bool ready = false;
+  payload.tensors = ReadTensorTable(in, SIZE_MAX, targets, ready, early_memory ? SIZE_MAX : 0);
+  EXPECT_EQ(ready, early_memory || targets.empty());
   in.ExpectEnd();
+  Allocate(targets);
   for (size_t i = 0; i < targets.size(); ++i) std::copy_n(bulk[i].data, targets[i].size, targets[i].data);
   CheckArrived(payload);
   return std::move(payload.tensors);
@@ -92,6 +97,8 @@ void ExpectTravels(const at::Tensor& tensor) {
     SCOPED_TRACE(inline_limit);
     ExpectSame(ThereAndBack({tensor}, inline_limit).at(0), tensor);
   }
+  SCOPED_TRACE("without memory at first");
+  ExpectSame(ThereAndBack({tensor}, 0, /*early_memory=*/false).at(0), tensor);
 }
 
 at::Tensor OfBytes(at::ScalarType dtype) {

@@ -4,7 +4,9 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,9 +22,11 @@ using Numbers = c10::SmallVector<int64_t, 8>;
 constexpr size_t kLeastRecordBytes = 1;
 constexpr size_t kLeastStorageBytes = 9;
 
-c10::Storage Allocate(size_t size, c10::Allocator* allocator) {
+c10::Storage MakeStorage(size_t size, c10::Allocator* allocator) {
   return c10::Storage(c10::Storage::use_byte_size_t(), size, allocator, /*resizable=*/true);
 }
+
+at::DataPtr NoMemory() { return {nullptr, c10::Device(c10::kCPU)}; }
 
 Numbers ReadNumbers(Cursor& in, size_t count) {
   const std::string_view bytes = in.Bytes(count * sizeof(int64_t));
@@ -33,7 +37,8 @@ Numbers ReadNumbers(Cursor& in, size_t count) {
 
 class TableReader {
  public:
-  TableReader(Cursor& in, size_t max_bulk) : in_(in), max_bulk_(max_bulk) {}
+  TableReader(Cursor& in, size_t max_bulk)
+      : in_(in), max_bulk_(std::min<size_t>(max_bulk, std::numeric_limits<int64_t>::max())) {}
 
   std::vector<at::Tensor> Read(std::vector<BulkTarget>& targets) {
     const auto storages = in_.Get<uint32_t>();
@@ -50,6 +55,8 @@ class TableReader {
     return result;
   }
 
+  size_t bulk_bytes() const { return bulk_; }
+
  private:
   void ReadStorage(std::vector<BulkTarget>& targets) {
     const auto size = in_.Get<uint64_t>();
@@ -57,15 +64,15 @@ class TableReader {
     if (in_.Flag()) {
       if (size > max_bulk_ - bulk_) ThrowInvalid("message announces more than " + std::to_string(max_bulk_) + " bytes");
       bulk_ += size;
-      c10::Storage storage = Allocate(size, c10::GetCPUAllocator());
-      targets.push_back({.data = static_cast<std::byte*>(storage.mutable_data()),
-                         .size = size,
-                         .keep = std::make_shared<c10::Storage>(storage)});
+      c10::Storage storage(c10::Storage::use_byte_size_t(), size, NoMemory(), c10::GetCPUAllocator(),
+                           /*resizable=*/true);
+      targets.push_back(
+          {.data = nullptr, .size = size, .keep = std::make_shared<c10::Storage>(storage), .storage = storage});
       storages_.push_back(std::move(storage));
       return;
     }
     const std::string_view bytes = in_.Bytes(size);
-    storages_.push_back(Allocate(size, c10::GetCPUAllocator()));
+    storages_.push_back(MakeStorage(size, c10::GetCPUAllocator()));
     std::memcpy(storages_.back().mutable_data(), bytes.data(), size);
   }
 
@@ -127,11 +134,11 @@ class TableReader {
   c10::Storage StorageFor(TensorKind kind, uint32_t index, uint64_t covered, uint64_t end, uint64_t offset) {
     if (kind == TensorKind::kMeta) {
       if (index != kNoStorage) ThrowInvalid("meta tensor with a storage");
-      return Allocate(end, c10::GetAllocator(c10::kMeta));
+      return MakeStorage(end, c10::GetAllocator(c10::kMeta));
     }
     if (index == kNoStorage) {
       if (covered != 0 || offset != 0) ThrowInvalid("tensor without a storage");
-      return Allocate(0, c10::GetCPUAllocator());
+      return MakeStorage(0, c10::GetCPUAllocator());
     }
     if (index >= storages_.size()) ThrowInvalid("tensor in an unknown storage");
     if (covered == 0 || end > storages_[index].nbytes()) ThrowInvalid("tensor outside its storage");
@@ -200,11 +207,44 @@ class TableReader {
 
 }  // namespace
 
-std::vector<at::Tensor> ReadTensorTable(Cursor& in, size_t max_bulk, std::vector<BulkTarget>& targets) {
+std::vector<at::Tensor> ReadTensorTable(Cursor& in, size_t max_bulk, std::vector<BulkTarget>& targets, bool& ready,
+                                        size_t at_once) {
+  std::vector<at::Tensor> tensors;
+  TableReader reader(in, max_bulk);
   try {
-    return TableReader(in, max_bulk).Read(targets);
+    tensors = reader.Read(targets);
   } catch (const c10::Error& error) {
     ThrowInvalid(std::string("message with a bad tensor: ") + error.what_without_backtrace());
+  }
+  ready = reader.bulk_bytes() <= at_once;
+  if (!ready || targets.empty()) return tensors;
+  try {
+    Allocate(targets);
+  } catch (const Error&) {
+    ready = false;  // it is tried once more where its failure is that of one call
+  }
+  return tensors;
+}
+
+void Allocate(std::vector<BulkTarget>& targets) {
+  std::vector<BulkTarget*> done;
+  done.reserve(targets.size());
+  try {
+    for (BulkTarget& target : targets) {
+      if (target.data) continue;
+      at::DataPtr memory = c10::GetCPUAllocator()->allocate(target.size);
+      target.data = static_cast<std::byte*>(memory.get());
+      target.storage.set_data_ptr_noswap(std::move(memory));
+      done.push_back(&target);
+    }
+  } catch (const std::exception&) {  // of c10 or of the system
+    for (BulkTarget* target : done) {
+      target->data = nullptr;
+      target->storage.set_data_ptr_noswap(NoMemory());
+    }
+    size_t size = 0;
+    for (const BulkTarget& target : targets) size += target.size;
+    throw Error(ErrorCode::kOverloaded, "there is no memory for " + std::to_string(size) + " bytes of tensors");
   }
 }
 

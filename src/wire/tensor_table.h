@@ -57,9 +57,10 @@ class TensorTableWriter {
   size_t byte_size_ = 0;
 };
 
-// Reads what Write() wrote. The memory of storages that come later is allocated, and appended to `targets`. Throws
-// Error(kInvalid) for bad bytes and for more than `max_bulk` bytes of such storages. Sparse tensors are made without a
-// look at their indices.
-std::vector<at::Tensor> ReadTensorTable(Cursor& in, size_t max_bulk, std::vector<BulkTarget>& targets);
+// Reads what Write() wrote. Storages that come later are appended to `targets`, with memory (`ready`) when they have no
+// more than `at_once` bytes in all, and it can be had. Throws Error(kInvalid) for bad bytes and for more than
+// `max_bulk` bytes of such storages. Sparse tensors are made without a look at their indices.
+std::vector<at::Tensor> ReadTensorTable(Cursor& in, size_t max_bulk, std::vector<BulkTarget>& targets, bool& ready,
+                                        size_t at_once = kMemoryAtOnce);
 
 }  // namespace gradwire::wire

@@ -25,7 +25,9 @@ Sent Send(const std::vector<at::Tensor>& tensors, size_t inline_limit = kInlineL
 std::vector<at::Tensor> Receive(const Sent& sent) {
   Cursor in(sent.bytes);
   std::vector<BulkTarget> targets;
-  std::vector<at::Tensor> tensors = ReadTensorTable(in, SIZE_MAX, targets);
+  bool ready = false;
+  std::vector<at::Tensor> tensors = ReadTensorTable(in, SIZE_MAX, targets, ready);
+  EXPECT_TRUE(ready);
   in.ExpectEnd();
   EXPECT_EQ(targets.size(), sent.bulk.size());
   for (size_t i = 0; i < targets.size(); ++i) {

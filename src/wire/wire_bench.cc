@@ -43,9 +43,10 @@ void Measure(const char* name, const std::vector<at::Tensor>& tensors) {
   AppendTail(request, message);
   const std::string body = message.bytes.substr(FrameHeader::kSize);
   std::vector<BulkTarget> targets;
+  bool ready = false;
   const double decode = Nanoseconds([&] {
     targets.clear();
-    total += DecodeRequest(body, SIZE_MAX, targets).args.tensors.size();
+    total += DecodeRequest(body, SIZE_MAX, targets, ready).args.tensors.size();
   });
   std::printf("%-28s %6zu bytes  encode %7.0f ns  decode %7.0f ns\n", name, total == 0 ? 0 : body.size(), encode,
               decode);

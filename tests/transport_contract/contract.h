@@ -9,6 +9,7 @@
 
 #include "base/event.h"
 #include "transport/transport.h"
+#include "transport_contract/queue_source.h"
 #include "transport_contract/recorder.h"
 
 namespace gradwire::transport {
@@ -24,18 +25,41 @@ class Wiring {
 using WiringMaker = std::unique_ptr<Wiring> (*)();
 std::unique_ptr<Wiring> MakeTcpWiring();
 std::unique_ptr<Wiring> MakeInprocWiring();
+std::unique_ptr<Wiring> MakeSlowInprocWiring();  // frames take their time
+
+inline const auto kAllTransports =
+    testing::Values(std::pair{"tcp", &MakeTcpWiring}, std::pair{"inproc", &MakeInprocWiring},
+                    std::pair{"slow_inproc", &MakeSlowInprocWiring});
 
 class Contract : public testing::TestWithParam<std::pair<std::string, WiringMaker>> {
  protected:
+  // One end of a connection, as who sends on it sees it.
+  struct Way {
+    std::shared_ptr<Connection> connection;
+    std::shared_ptr<QueueSource> source;
+    void Send(OutFrame frame) const {
+      source->Put(std::move(frame));
+      connection->Wake();
+    }
+  };
+
   // One connection, seen from both of its ends.
   struct Line {
     std::shared_ptr<Connection> near, far;  // who connected, who accepted
     std::shared_ptr<Recorder> at_near = std::make_shared<Recorder>();
     std::shared_ptr<Recorder> at_far = std::make_shared<Recorder>();
+    std::shared_ptr<QueueSource> from_near = std::make_shared<QueueSource>();
+    std::shared_ptr<QueueSource> from_far = std::make_shared<QueueSource>();
     void Start() {
-      near->Start(at_near);
-      far->Start(at_far);
+      StartNear();
+      StartFar();
     }
+    void StartNear() { near->Start(at_near, from_near); }
+    void StartFar() { far->Start(at_far, from_far); }
+    Way near_way() const { return {near, from_near}; }
+    Way far_way() const { return {far, from_far}; }
+    void SendNear(OutFrame frame) const { near_way().Send(std::move(frame)); }
+    void SendFar(OutFrame frame) const { far_way().Send(std::move(frame)); }
   };
 
   void SetUp() override {

@@ -42,7 +42,7 @@ class BorrowedRead : public Contract {
     line_.Start();
   }
   std::thread::id ThreadOfNextFrame() {
-    line_.far->Send(MakeFrame(sent_++, "x"), Lane::kHeaders);
+    line_.SendFar(MakeRequest(sent_++, "x"));
     EXPECT_TRUE(line_.at_near->WaitForFrames(sent_));
     std::lock_guard lock(mutex_);
     return last_;
@@ -84,7 +84,7 @@ TEST_P(BorrowedRead, O1ManyBorrowersKeepTheOrder) {
     for (int i = 0; i < 4; ++i) readers.push_back(std::make_unique<Reader>(line_.near, microseconds(20)));
     const auto bytes = MakeBytes(50'000, 3);
     for (uint64_t n = 0; n < kFrames; ++n) {
-      line_.far->Send(n % 50 == 0 ? MakeBulkFrame(n, bytes) : MakeFrame(n, std::string(n % 300, 'x')), Lane::kHeaders);
+      line_.SendFar(n % 50 == 0 ? MakeBulk(n, bytes) : MakeRequest(n, std::string(n % 300, 'x')));
     }
     ASSERT_TRUE(line_.at_near->WaitForFrames(kFrames));
   }
@@ -99,8 +99,8 @@ TEST_P(BorrowedRead, WritingGoesOnMeanwhile) {
   WaitUntilItReads(near_reader);
   const auto bytes = MakeBytes(size_t{8} << 20, 5);
   for (uint64_t n = 0; n < 4; ++n) {
-    line_.near->Send(MakeBulkFrame(n, bytes), Lane::kBulk);
-    line_.far->Send(MakeBulkFrame(n, bytes), Lane::kBulk);
+    line_.SendNear(MakeBulk(n, bytes));
+    line_.SendFar(MakeBulk(n, bytes));
   }
   ASSERT_TRUE(line_.at_far->WaitForFrames(4));
   ASSERT_TRUE(line_.at_near->WaitForFrames(sent_ + 4));
@@ -137,7 +137,7 @@ TEST_P(BorrowedRead, BadBytesCloseTheConnection) {
   OpenLine();
   Reader reader(line_.near);
   WaitUntilItReads(reader);
-  line_.far->Send(MakeFrame(sent_, std::string(Connection::kBodyBeforeHandshake + 1, 'x')), Lane::kHeaders);
+  line_.SendFar(MakeRequest(sent_, std::string(Connection::kBodyBeforeHandshake + 1, 'x')));
   ASSERT_TRUE(line_.at_near->WaitForClosed());
   EXPECT_EQ(line_.at_near->reason().code, ErrorCode::kInvalid);
 }

@@ -32,18 +32,18 @@ class Recorder : public Receiver {
   explicit Recorder(Hook hook = {}) : hook_(std::move(hook)) {}
   ~Recorder() override { EXPECT_LE(closings_, 1); }
 
-  bool refuses_bulk = false;  // constant once started
+  bool wants_no_bulk = false;  // constant once started
 
   std::byte* BulkTarget(const wire::FrameHeader& header, std::string_view) override {
     const Alone alone(*this);
-    if (refuses_bulk) return nullptr;
+    if (wants_no_bulk) return nullptr;
     bulk_.resize(header.bulk_size);
     return bulk_.data();
   }
 
   void OnFrame(const wire::FrameHeader& header, std::string body) override {
     const Alone alone(*this);
-    EXPECT_EQ(bulk_.size(), header.bulk_size);
+    EXPECT_EQ(bulk_.size(), wants_no_bulk ? 0 : header.bulk_size);
     EXPECT_EQ(body.size(), header.body_size);
     if (hook_) hook_(header, body);
     std::lock_guard lock(mutex_);
@@ -98,18 +98,12 @@ class Recorder : public Receiver {
   std::vector<Received> frames_;
 };
 
-inline OutFrame MakeFrame(uint64_t number, const std::string& body) {
-  OutFrame frame;
-  wire::EncodeHeader(
-      {.kind = wire::FrameKind::kRequest, .body_size = static_cast<uint32_t>(body.size()), .number = number},
-      frame.bytes);
-  frame.bytes += body;
-  return frame;
+inline OutFrame MakeRequest(uint64_t number, std::string body) {
+  return MakeFrame({.kind = wire::FrameKind::kRequest, .number = number}, std::move(body));
 }
 
-inline OutFrame MakeBulkFrame(uint64_t number, std::shared_ptr<const std::vector<std::byte>> bulk) {
-  OutFrame frame;
-  wire::EncodeHeader({.kind = wire::FrameKind::kBulk, .bulk_size = bulk->size(), .number = number}, frame.bytes);
+inline OutFrame MakeBulk(uint64_t number, const std::shared_ptr<const std::vector<std::byte>>& bulk) {
+  OutFrame frame = MakeFrame({.kind = wire::FrameKind::kBulk, .bulk_size = bulk->size(), .number = number});
   frame.bulk = {.data = bulk->data(), .size = bulk->size(), .keep = bulk};
   return frame;
 }

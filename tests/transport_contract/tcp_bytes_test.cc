@@ -67,9 +67,11 @@ class TcpBytes : public testing::Test {
     address_ = server_.Listen([this](std::shared_ptr<Connection> connection) {
       auto recorder = std::make_shared<Recorder>(
           [this](const wire::FrameHeader&, const std::string&) { last_reader_ = std::this_thread::get_id(); });
-      connection->Start(recorder);
+      auto source = std::make_shared<QueueSource>();
+      connection->Start(recorder, source);
       std::lock_guard lock(mutex_);
       recorders_.push_back(recorder);
+      sources_.push_back(std::move(source));
       connections_.push_back(std::move(connection));
       changed_.notify_all();
     });
@@ -92,7 +94,11 @@ class TcpBytes : public testing::Test {
     std::lock_guard lock(mutex_);
     return connections_[index];
   }
-  std::string Frame(size_t body) { return MakeFrame(1, std::string(body, 'x')).bytes; }
+  std::string Frame(size_t body) {
+    std::string bytes;
+    wire::EncodeHeader({.body_size = static_cast<uint32_t>(body), .number = 1}, bytes);
+    return bytes + std::string(body, 'x');
+  }
 
   LogSink before_;
   Loop loop_;
@@ -101,6 +107,7 @@ class TcpBytes : public testing::Test {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<Recorder>> recorders_;
+  std::vector<std::shared_ptr<QueueSource>> sources_;
   std::vector<std::shared_ptr<Connection>> connections_;
   std::vector<std::string> log_;
   std::atomic<std::thread::id> last_reader_{};
@@ -225,12 +232,11 @@ TEST_F(TcpBytes, APeerThatDiesIsSeen) {
     const auto recorder = AcceptedAs(round);
     stranger.Send(Frame(10));
     ASSERT_TRUE(recorder->WaitForFrames(1));
-    std::shared_ptr<Connection> connection;
     {
       std::lock_guard lock(mutex_);
-      connection = connections_[round];
+      sources_[round]->Put(MakeBulk(1, MakeBytes(100'000, 1)));  // stays unread
     }
-    connection->Send(MakeBulkFrame(1, MakeBytes(100'000, 1)), Lane::kBulk);  // stays unread
+    ConnectionOf(round)->Wake();
     round % 2 ? stranger.Die() : stranger.Leave();
     ASSERT_TRUE(recorder->WaitForClosed());
     EXPECT_EQ(recorder->reason().code, ErrorCode::kDisconnected);

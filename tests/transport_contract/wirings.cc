@@ -25,8 +25,11 @@ class TcpWiring : public Wiring {
 
 class InprocWiring : public Wiring {
  public:
+  explicit InprocWiring(std::shared_ptr<Loop> clock = nullptr)
+      : clock_(std::move(clock)), network_({.clock = clock_, .most = std::chrono::microseconds(50)}) {}
   ~InprocWiring() override {
     for (const auto& pool : pools_) pool->Stop();
+    if (clock_) clock_->Stop();
   }
   std::unique_ptr<Transport> Make() override {
     pools_.push_back(std::make_shared<ThreadPool>(ThreadPool::Options{.max_running = 3}));
@@ -35,6 +38,7 @@ class InprocWiring : public Wiring {
   std::string nobody() const override { return "inproc://4711"; }
 
  private:
+  const std::shared_ptr<Loop> clock_;
   InprocNetwork network_;
   std::vector<std::shared_ptr<ThreadPool>> pools_;
 };
@@ -43,5 +47,6 @@ class InprocWiring : public Wiring {
 
 std::unique_ptr<Wiring> MakeTcpWiring() { return std::make_unique<TcpWiring>(); }
 std::unique_ptr<Wiring> MakeInprocWiring() { return std::make_unique<InprocWiring>(); }
+std::unique_ptr<Wiring> MakeSlowInprocWiring() { return std::make_unique<InprocWiring>(std::make_shared<Loop>()); }
 
 }  // namespace gradwire::transport

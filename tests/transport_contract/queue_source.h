@@ -1,0 +1,107 @@
+// QueueSource: a source that gives what was put into it, in order, and checks that it is used by the contract.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "transport/transport.h"
+#include "transport_contract/recorder.h"
+
+namespace gradwire::transport {
+
+class QueueSource : public FrameSource {
+ public:
+  ~QueueSource() override { EXPECT_EQ(given_, released_) << "each frame is released once"; }
+
+  void Put(OutFrame frame) {
+    std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(frame));
+  }
+  // Before all that waits.
+  void PutFirst(OutFrame frame) {
+    std::lock_guard lock(mutex_);
+    waiting_.push_front(std::move(frame));
+  }
+
+  void Next(size_t budget, std::vector<OutFrame>& frames) override {
+    const Alone alone(*this);
+    std::lock_guard lock(mutex_);
+    EXPECT_TRUE(frames.empty());
+    EXPECT_GT(budget, 0u);
+    ++pulls_;
+    changed_.notify_all();
+    for (size_t bytes = 0; bytes < budget && !waiting_.empty(); ++given_) {
+      bytes += waiting_.front().size();
+      frames.push_back(std::move(waiting_.front()));
+      waiting_.pop_front();
+    }
+  }
+
+  void Release(std::vector<OutFrame>& frames) override {
+    std::vector<OutFrame> dropped;
+    const Alone alone(*this);
+    std::lock_guard lock(mutex_);
+    EXPECT_FALSE(frames.empty());
+    released_ += frames.size();
+    EXPECT_LE(released_, given_);
+    for (const OutFrame& frame : frames) {
+      EXPECT_GE(frame.head_size, wire::FrameHeader::kSize) << "a frame that was moved from";
+      released_numbers_.push_back(NumberOf(frame));
+    }
+    frames.swap(dropped);
+    changed_.notify_all();
+  }
+
+  static uint64_t NumberOf(const OutFrame& frame) { return wire::DecodeHeader(frame.head.data()).number; }
+
+  size_t waiting() const {
+    std::lock_guard lock(mutex_);
+    return waiting_.size();
+  }
+  size_t given() const {
+    std::lock_guard lock(mutex_);
+    return given_;
+  }
+  size_t pulls() const {
+    std::lock_guard lock(mutex_);
+    return pulls_;
+  }
+  bool WaitForGiven(size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return given_ >= count; });
+  }
+  bool WaitForReleased(size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return released_ >= count; });
+  }
+  std::vector<uint64_t> released_numbers() const {
+    std::lock_guard lock(mutex_);
+    return released_numbers_;
+  }
+
+ private:
+  // One call of Next() and Release() after another: the write role.
+  struct Alone {
+    explicit Alone(QueueSource& source) : source(source) {
+      EXPECT_FALSE(source.inside_.exchange(true)) << "two threads in one source";
+    }
+    ~Alone() { source.inside_ = false; }
+    QueueSource& source;
+  };
+
+  std::atomic<bool> inside_{false};
+  mutable std::mutex mutex_;  // guards:
+  std::condition_variable changed_;
+  std::deque<OutFrame> waiting_;
+  std::vector<uint64_t> released_numbers_;
+  size_t given_ = 0, released_ = 0, pulls_ = 0;
+};
+
+}  // namespace gradwire::transport
