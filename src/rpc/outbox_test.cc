@@ -27,7 +27,7 @@ TEST(Outbox, AFrameHoldsTheHeaderOfNowAndSharesTheBody) {
   Outbox outbox;
   const std::string body(1000, 'x');
   outbox.Push(wire::FrameKind::kReply, RequestOf(body));
-  const std::vector<transport::OutFrame> frames = NextOf(outbox, kAll, /*taken=*/7);
+  const std::vector<transport::OutFrame> frames = NextOf(outbox, kNoBudget, /*taken=*/7);
   ASSERT_EQ(frames.size(), 1u);
   const wire::FrameHeader header = HeaderOf(frames[0]);
   EXPECT_EQ(header.kind, wire::FrameKind::kReply);
@@ -65,7 +65,7 @@ TEST(Outbox, APieceIsWhatTheReceiverReads) {
   PushRequest(outbox, {&first, &second});
   NextOf(outbox);
   outbox.Answered({.message = 1, .verdict = wire::Verdict::kHad, .range = {0, 0, 100}});
-  const std::vector<transport::OutFrame> frames = NextOf(outbox, kAll, /*taken=*/3);
+  const std::vector<transport::OutFrame> frames = NextOf(outbox, kNoBudget, /*taken=*/3);
   ASSERT_FALSE(frames.empty());
   const transport::OutFrame& frame = frames.back();
   const wire::BulkPiece piece = wire::DecodeBulkPiece(BodyOf(frame));

@@ -12,6 +12,7 @@ CallId PendingCalls::NextId() {
 void PendingCalls::Add(std::shared_ptr<PendingCall> call) {
   std::lock_guard lock(mutex_);
   external_ += !call->internal;
+  ++to_peer_[call->to.id];
   const CallId id = call->id;
   calls_.emplace(id, std::move(call));
 }
@@ -35,6 +36,7 @@ std::shared_ptr<PendingCall> PendingCalls::TakeLocked(CallId id, std::optional<W
   auto call = std::move(it->second);
   calls_.erase(it);
   external_ -= !call->internal;
+  --to_peer_[call->to.id];
   return call;
 }
 
@@ -71,6 +73,7 @@ std::vector<std::shared_ptr<PendingCall>> PendingCalls::TakeAllTo(WorkerId peer)
       ++it;
     }
   }
+  to_peer_.erase(peer);
   return taken;
 }
 
@@ -79,6 +82,7 @@ std::vector<std::shared_ptr<PendingCall>> PendingCalls::TakeAll() {
   std::lock_guard lock(mutex_);
   for (auto& [id, call] : calls_) taken.push_back(std::move(call));
   calls_.clear();
+  to_peer_.clear();
   external_ = 0;
   return taken;
 }
@@ -101,6 +105,12 @@ std::vector<std::shared_ptr<const PendingCall>> PendingCalls::All() const {
 size_t PendingCalls::size() const {
   std::lock_guard lock(mutex_);
   return calls_.size();
+}
+
+bool PendingCalls::any_to(WorkerId peer) const {
+  std::lock_guard lock(mutex_);
+  auto it = to_peer_.find(peer);
+  return it != to_peer_.end() && it->second > 0;
 }
 
 size_t PendingCalls::external() const {

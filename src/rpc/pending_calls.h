@@ -64,6 +64,7 @@ class PendingCalls {
   std::vector<std::shared_ptr<const PendingCall>> All() const;
   size_t size() const;
   size_t external() const;  // without the internal ones
+  bool any_to(WorkerId peer) const;
 
  private:
   std::shared_ptr<PendingCall> TakeLocked(CallId id, std::optional<WorkerId> to = std::nullopt);
@@ -72,6 +73,7 @@ class PendingCalls {
   CallId last_id_ = 0;
   size_t external_ = 0;
   std::unordered_map<CallId, std::shared_ptr<PendingCall>> calls_;
+  std::unordered_map<WorkerId, size_t> to_peer_;  // how many of them; a peer that had none is left in it
   std::unordered_map<CallId, bool> sending_;  // between BeginSend() and EndSend(): whether a cancel came
 };
 

@@ -43,6 +43,7 @@ class Rpc::Impl final : public SessionHost,
                      const std::shared_ptr<BulkBudget::Lease>& lease) override;
   void FindMemory(const std::shared_ptr<Session>& session, uint64_t number,
                   std::vector<wire::BulkTarget> storages, const std::shared_ptr<BulkBudget::Lease>& lease) override;
+  bool AwaitsAnswer(const Peer& peer) const override { return pending_.any_to(peer.id); }
   void OnSilent(const std::shared_ptr<Session>& session, const Failure& why) override;
   void OnEnded(const std::shared_ptr<Session>& session, const Failure& reason, uint64_t never_sent) override;
   void OnDrained(const std::shared_ptr<Session>& session) override;

@@ -65,6 +65,8 @@ class SessionHost {
                           std::vector<wire::BulkTarget> storages,
                           const std::shared_ptr<BulkBudget::Lease>& lease) = 0;
 
+  // Whether something here waits for the peer, though all that was sent has been acknowledged.
+  virtual bool AwaitsAnswer(const Peer& peer) const = 0;
   // The pair has had no connection for longer than the grace time. It goes on connecting until it is ended.
   virtual void OnSilent(const std::shared_ptr<Session>& session, const Failure& why) = 0;
 

@@ -240,7 +240,7 @@ void Session::ArmGrace(uint64_t serial, Duration limit) {
   });
 }
 
-// A path that brings nothing in spite of Pings, while something is not acknowledged, is as good as broken.
+// A path that brings nothing in spite of Pings, while something is awaited of it, is as good as broken.
 void Session::ArmWatch() {
   if (watch_armed_.load(std::memory_order_relaxed) || watch_armed_.exchange(true)) return;
   Clock& clock = host_->clock();
@@ -252,9 +252,11 @@ void Session::ArmWatch() {
 void Session::OnWatch() {
   watch_armed_ = false;
   std::shared_ptr<Link> path;
+  bool awaits = host_->AwaitsAnswer(peer_);
   {
     std::lock_guard lock(send_mutex_);
-    if (ended_because_ || !path_ || !outbox_.retains()) return;  // the next message arms it again
+    awaits = awaits || outbox_.retains();
+    if (ended_because_ || !path_ || !awaits) return;  // the next message arms it again, or the next path
     path = path_;
   }
   const Duration silence = host_->clock().Now() - LastHeard();

@@ -15,7 +15,7 @@
 namespace gradwire::rpc {
 
 inline constexpr size_t kPiece = Outbox::kPieceBytes;
-inline constexpr size_t kAll = size_t{1} << 40;  // a budget
+inline constexpr size_t kNoBudget = size_t{1} << 40;  // a budget
 
 // A storage of a message, and whether it is still kept.
 struct KeptBulk {
@@ -43,7 +43,7 @@ inline std::string BodyOf(const transport::OutFrame& frame) {
          std::string(frame.body);
 }
 
-inline std::vector<transport::OutFrame> NextOf(Outbox& outbox, size_t budget = kAll, uint64_t taken = 0) {
+inline std::vector<transport::OutFrame> NextOf(Outbox& outbox, size_t budget = kNoBudget, uint64_t taken = 0) {
   std::vector<transport::OutFrame> frames;
   outbox.Next(budget, taken, frames);
   return frames;

@@ -9,6 +9,7 @@
 #include <list>
 
 #include "rpc/deadline.h"
+#include "sim/at_step.h"
 #include "sim/cluster.h"
 
 namespace gradwire::sim {
@@ -49,7 +50,8 @@ class GatheringGroup {
   Gather& operator[](size_t rank) { return *gathers_[rank]; }
   Cluster& cluster() { return cluster_; }
   Refusing& refusing() { return *refusing_; }
-  void RunReady() { cluster_.scheduler().RunReady(); }
+  // Until nothing moves: connections that break are made again, or found to be gone, within a second.
+  void RunReady() { cluster_.scheduler().Advance(std::chrono::seconds(1)); }
 
   // Begins to gather `value`; the program that does so is over when the result is.
   const Result& Start(size_t rank, const Names& names, const std::string& value,
@@ -86,8 +88,7 @@ class GatheringGroup {
 
  private:
   void PostKill(size_t rank, size_t at) {
-    cluster_.scheduler().Post(
-        [this, rank, at] { cluster_.scheduler().steps() < at ? PostKill(rank, at) : Kill(rank); });
+    AtStep(cluster_.scheduler(), at, [this, rank] { Kill(rank); });
   }
 
   const std::shared_ptr<Refusing> refusing_ = std::make_shared<Refusing>();
@@ -246,7 +247,7 @@ TEST(C2, TheDeadlineOfTheCallThatGathersBindsLeadersAndOthers) {
   }
 }
 
-// One dies at each step of a gathering in turn, until the gathering is over before it does. No time passes.
+// One dies at each step of a gathering in turn, until the gathering is over before it does.
 void DieAtEachStep(size_t mortal) {
   for (int seed = 0; seed < 4; ++seed) {
     bool outlived = false;

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "sim/at_step.h"
 #include "sim/cluster.h"
 
 namespace gradwire::sim {
@@ -73,8 +74,7 @@ class LeavingGroup {
 
  private:
   void PostKill(size_t rank) {
-    cluster_.scheduler().Post([this, rank] {
-      if (cluster_.scheduler().steps() < kill_at_) return PostKill(rank);
+    AtStep(cluster_.scheduler(), kill_at_, [this, rank] {
       nodes_[rank].dead = true;
       cluster_.network().Kill(cluster_[rank].address);
       nodes_[rank].quiesce->Abandon("it was killed");
