@@ -167,7 +167,6 @@ void Link::OnChallenge(const std::string& body) {
   wire::DecodeChallenge(body);
   challenge_ = body;
   stage_ = Stage::kWelcome;
-  failed_ = nullptr;
   with_session_ = true;
   session_->OnDialed(dial_, shared_from_this());
 }
@@ -179,17 +178,19 @@ void Link::OnWelcome(const std::string& body) {
     throw Error(ErrorCode::kPermissionDenied, "another worker than '" + session_->peer().name + "' answers there");
   }
   stage_ = Stage::kWelcomeResume;
+  failed_ = nullptr;
   Known();
 }
 
 void Link::OnRefuse(const std::string& body) {
+  using wire::RefuseCode;
   const wire::Refuse refuse = wire::DecodeRefuse(body);
-  if (with_session_) {
-    session_->OnRefused(shared_from_this(), refuse);
-  } else if (auto failed = std::exchange(failed_, nullptr)) {
-    using wire::RefuseCode;
-    const bool refused = refuse.code == RefuseCode::kOtherWorker || refuse.code == RefuseCode::kVersion ||
-                         refuse.code == RefuseCode::kKey;
+  // Who is there is not the peer, so its next address is tried.
+  const bool refused = refuse.code == RefuseCode::kOtherWorker || refuse.code == RefuseCode::kVersion ||
+                       refuse.code == RefuseCode::kKey;
+  if (with_session_) session_->OnRefused(shared_from_this(), refuse);
+  auto failed = std::exchange(failed_, nullptr);
+  if (failed && (refused || !with_session_)) {
     failed(refused, {.code = ErrorCode::kUnreachable, .text = connection_->description() + ": " + refuse.text});
   }
   Close({.code = ErrorCode::kDisconnected, .text = refuse.text});
@@ -202,7 +203,8 @@ void Link::Known() {
 
 void Link::OnClosed(const Failure& reason) {
   host_->clock().Cancel(limit_);
-  if (auto failed = std::exchange(failed_, nullptr)) failed(false, reason);
+  auto failed = std::exchange(failed_, nullptr);
+  if (failed && !with_session_) failed(false, reason);
   if (with_session_) session_->OnClosed(shared_from_this(), reason);
 }
 

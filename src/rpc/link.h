@@ -36,7 +36,7 @@ class Link final : public transport::Receiver,
                    public transport::FrameSource,
                    public std::enable_shared_from_this<Link> {
  public:
-  // The handshake of a dialed link has failed before the other side gave its Challenge, or it was refused. `refused`:
+  // The handshake of a dialed link has failed before the other side gave its Challenge; or `refused`, before or after:
   // another worker is there, so this address will never do.
   using OnFailed = UniqueFunction<void(bool refused, const Failure& why)>;
 
