@@ -24,7 +24,6 @@ struct InboxRules {
   static constexpr bool kLaterOwesNow = true;            // whoever was told to wait is told when there is memory
   static constexpr bool kNotReadyOwesNow = true;         // by a resume, too
   static constexpr bool kForgetAnswersOfOldPath = true;  // a resume says it all
-  static constexpr bool kWholeMissing = true;            // no byte is written twice
   static constexpr bool kLeaverCounts = true;            // a side that leaves takes messages still
   static constexpr bool kLeaverNeedsNoMemory = true;     // and bytes
 };
@@ -116,6 +115,8 @@ class BasicInbox {
   size_t owed_at_once_ = 0;
   bool leaving_ = false;
   bool ended_ = false;
+
+  friend struct SessionExplorer;
 };
 
 using Inbox = BasicInbox<InboxRules, Task>;

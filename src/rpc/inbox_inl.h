@@ -16,9 +16,8 @@ namespace gradwire::rpc {
 template <class Rules, class Complete>
 void BasicInbox<Rules, Complete>::CheckNext(uint64_t number) const {
   if (number == taken_ + 1) return;
-  if constexpr (!Rules::kOnlyTheNextMessage) {
-    if (number <= taken_) return;
-  }
+  if (!Rules::kOnlyTheNextMessage && number <= taken_) return;
+  if (!Rules::kLeaverCounts && leaving_) return;
   wire::ThrowInvalid("it sends message " + std::to_string(number) + " where message " + std::to_string(taken_ + 1) +
                      " comes next");
 }
@@ -26,13 +25,9 @@ void BasicInbox<Rules, Complete>::CheckNext(uint64_t number) const {
 template <class Rules, class Complete>
 std::optional<Complete> BasicInbox<Rules, Complete>::Take(uint64_t number, Complete complete,
                                                           std::vector<wire::BulkTarget> storages, bool ready) {
-  if constexpr (!Rules::kOnlyTheNextMessage) {
-    if (number <= taken_) return std::nullopt;
-  }
+  if (!Rules::kOnlyTheNextMessage && number <= taken_) return std::nullopt;
+  if (!Rules::kLeaverCounts && leaving_) return std::nullopt;
   assert(number == taken_ + 1 && !ended_);
-  if constexpr (!Rules::kLeaverCounts) {
-    if (leaving_) return std::nullopt;
-  }
   taken_ = number;
   uint64_t missing = 0;
   for (const wire::BulkTarget& target : storages) missing += target.size;
@@ -101,9 +96,7 @@ auto BasicInbox<Rules, Complete>::Find(const wire::BulkPiece& piece, uint64_t si
   if (size == 0 || piece.offset > storage.target.size || size > storage.target.size - piece.offset) {
     refuse(" that are outside of it");
   }
-  if (Rules::kWholeMissing && storage.present.Overlaps({piece.offset, piece.offset + size})) {
-    refuse(" that are there already");
-  }
+  if (storage.present.Overlaps({piece.offset, piece.offset + size})) refuse(" that are there already");
   return at;
 }
 
@@ -130,7 +123,7 @@ std::optional<Complete> BasicInbox<Rules, Complete>::OnPiece(const wire::BulkPie
   if (!message.forgotten && !(placed && placed->in_place)) {
     answer.verdict = wire::Verdict::kLater;
     Owe(answer);
-    message.owes_now = Rules::kLaterOwesNow;
+    message.owes_now = message.owes_now || Rules::kLaterOwesNow;
     if (message.ready) MakeReady(piece.message_number, message);  // since the piece has begun
     return std::nullopt;
   }
@@ -172,7 +165,7 @@ std::vector<wire::PieceAnswer> BasicInbox<Rules, Complete>::TakeAnswers() {
 template <class Rules, class Complete>
 wire::ResumeState BasicInbox<Rules, Complete>::Resume() {
   placing_.reset();
-  if constexpr (Rules::kForgetAnswersOfOldPath) {
+  if (Rules::kForgetAnswersOfOldPath) {
     owed_.clear();
     owed_at_once_ = 0;
   }

@@ -4,11 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <c10/util/SmallVector.h>
 
 #include "rpc/interval_set.h"
 #include "transport/transport.h"
@@ -120,7 +121,9 @@ class BasicOutbox {
   size_t retained_bytes_ = 0;
   std::vector<std::shared_ptr<const Message>> kept_;  // those of (acked_, last_]; a ring of a power of two
   Sendings sending_;
-  std::deque<uint64_t> turns_;  // messages that have a piece to send, each once
+  c10::SmallVector<uint64_t, 4> turns_;  // messages that have a piece to send, each once
+
+  friend struct SessionExplorer;
 };
 
 using Outbox = BasicOutbox<OutboxRules>;

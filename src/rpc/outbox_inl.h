@@ -85,7 +85,7 @@ void BasicOutbox<Rules>::HandOutHeader(uint64_t taken, std::vector<transport::Ou
   if (message->has_bulk) {
     if (const auto at = sending_.find(number); at != sending_.end()) FindTurn(number, at->second);
   }
-  if constexpr (!Rules::kFreeWhenAcknowledged) {
+  if (!Rules::kFreeWhenAcknowledged) {
     Freed freed;
     FreeBodies(number, freed);
   }
@@ -94,7 +94,7 @@ void BasicOutbox<Rules>::HandOutHeader(uint64_t taken, std::vector<transport::Ou
 template <class Rules>
 void BasicOutbox<Rules>::HandOutPiece(uint64_t taken, std::vector<transport::OutFrame>& frames) {
   const uint64_t number = turns_.front();
-  turns_.pop_front();
+  turns_.erase(turns_.begin());
   Sending& sending = sending_.find(number)->second;
   sending.in_turn = false;
   Storage& storage = sending.storages[sending.first_missing];
@@ -162,7 +162,7 @@ void BasicOutbox<Rules>::FreeBodies(uint64_t number, Freed& freed) {
   while (acked_ < number) {
     std::shared_ptr<const Message>& message = At(++acked_);
     retained_bytes_ -= message->bytes.size();
-    if constexpr (!Rules::kBulkOutlivesHeader) {
+    if (!Rules::kBulkOutlivesHeader) {
       if (const auto at = sending_.find(acked_); at != sending_.end()) {
         for (Storage& storage : at->second.storages) FreeStorage(at->second, storage, freed);
         if (at->second.in_turn) turns_.erase(std::find(turns_.begin(), turns_.end(), acked_));
@@ -245,9 +245,9 @@ Freed BasicOutbox<Rules>::Resume(const wire::ResumeState& told) {
   if (ended_) return freed;
   CheckTold(told);
   const uint64_t was_next = next_;
-  if constexpr (Rules::kForgetWhatWasAcknowledged) FreeBodies(told.taken, freed);
+  if (Rules::kForgetWhatWasAcknowledged) FreeBodies(told.taken, freed);
   next_ = acked_ + 1;
-  if constexpr (!Rules::kGoOnFromTaken) next_ = std::max(next_, was_next);
+  if (!Rules::kGoOnFromTaken) next_ = std::max(next_, was_next);
   turns_.clear();
   auto listed = told.arriving.begin();
   for (auto at = sending_.begin(); at != sending_.end();) {
@@ -263,7 +263,7 @@ Freed BasicOutbox<Rules>::Resume(const wire::ResumeState& told) {
     const bool was_parked = sending.flow == Flow::kParked;
     ResumeSending(sending, number <= told.taken ? *listed++ : nothing, freed);
     if (number > told.taken) sending.flow = Flow::kEager;
-    if constexpr (!Rules::kResumeDecidesParked) {
+    if (!Rules::kResumeDecidesParked) {
       if (was_parked) sending.flow = Flow::kParked;
     }
     FindTurn(number, sending);

@@ -8,6 +8,8 @@
 namespace gradwire::wire {
 namespace {
 
+constexpr size_t kMostReason = 1024;
+
 // Appends and reads each kind of field once; the messages below only list theirs.
 
 struct GroupWriter {
@@ -105,6 +107,43 @@ GroupMessage DecodeGroupMessage(std::string_view bytes) {
   GroupMessage message = Read(kind, in);
   in.ExpectEnd();
   return message;
+}
+
+std::string Encode(const GroupLetter& letter) {
+  std::string out;
+  Append(out, static_cast<uint32_t>(letter.reasons.size()));
+  for (const auto& [worker, reason] : letter.reasons) {
+    Append(out, worker.packed());
+    AppendCounted16(out, std::string_view(reason).substr(0, kMostReason), "a reason");
+  }
+  const auto* beat = std::get_if<GroupBeat>(&letter.content);
+  Append(out, static_cast<uint8_t>(beat != nullptr));
+  if (beat) {
+    Append(out, beat->epoch, beat->number, static_cast<uint8_t>(beat->is_answer));
+  } else {
+    out += Encode(std::get<GroupMessage>(letter.content));
+  }
+  return out;
+}
+
+GroupLetter DecodeGroupLetter(std::string_view bytes) {
+  Cursor in(bytes);
+  GroupLetter letter;
+  for (size_t i = 0, count = in.Count32(sizeof(uint64_t) + sizeof(uint16_t)); i < count; ++i) {
+    const WorkerId worker = WorkerId::FromPacked(in.Get<uint64_t>());
+    letter.reasons[worker] = std::string(in.Counted16());
+  }
+  if (in.Flag()) {
+    GroupBeat beat;
+    beat.epoch = in.Get<uint64_t>();
+    beat.number = in.Get<uint64_t>();
+    beat.is_answer = in.Flag();
+    in.ExpectEnd();
+    letter.content = beat;
+  } else {
+    letter.content = DecodeGroupMessage(in.Bytes(in.remaining()));
+  }
+  return letter;
 }
 
 }  // namespace gradwire::wire

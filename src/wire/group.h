@@ -105,8 +105,25 @@ struct GroupTaken {
 using GroupMessage = std::variant<GroupReport, GroupAsk, GroupVote, GroupNack, GroupPropose, GroupAccept, GroupView,
                                   GroupCut, GroupTaken>;
 
-// Throws Error(kInvalid) when a set is larger than can be told.
 std::string Encode(const GroupMessage& message);
 GroupMessage DecodeGroupMessage(std::string_view bytes);
+
+// A sign of life, and the sender's epoch: whoever knows a newer view tells it.
+struct GroupBeat {
+  uint64_t epoch = 0;
+  uint64_t number = 0;     // counts the beats of one sender to one worker
+  bool is_answer = false;  // to the beat of that number
+  bool operator==(const GroupBeat&) const = default;
+};
+
+// What one call of the internal function carries: a beat or a message, and why workers were declared lost, in words, of
+// those whom the message has lost.
+struct GroupLetter {
+  std::variant<GroupBeat, GroupMessage> content;
+  std::map<WorkerId, std::string> reasons;
+  bool operator==(const GroupLetter&) const = default;
+};
+std::string Encode(const GroupLetter& letter);
+GroupLetter DecodeGroupLetter(std::string_view bytes);
 
 }  // namespace gradwire::wire

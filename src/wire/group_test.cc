@@ -54,6 +54,19 @@ TEST(GroupMessages, AnUnknownKindASetOutOfOrderAndACountThatCannotFollowAreRefus
   EXPECT_THROW(DecodeGroupMessage(large), Error);
 }
 
+TEST(GroupMessages, LettersBringBeatsAndReasons) {
+  const GroupLetter beat{GroupBeat{3, 7, true}, {}};
+  EXPECT_EQ(DecodeGroupLetter(Encode(beat)), beat);
+  const GroupLetter view{GroupMessage(GroupView{4, {kA}}), {{kB, "silent for 11.2 s"}}};
+  EXPECT_EQ(DecodeGroupLetter(Encode(view)), view);
+  for (const std::string& bytes : {Encode(beat), Encode(view)}) {
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      EXPECT_THROW(DecodeGroupLetter(bytes.substr(0, size)), Error) << size;
+    }
+    EXPECT_THROW(DecodeGroupLetter(bytes + '\0'), Error);
+  }
+}
+
 TEST(GroupMessages, ChangedBytesGiveAMessageOrAnError) {
   std::mt19937 random(1);
   for (const GroupMessage& message : OneOfEachKind()) {

@@ -5,22 +5,36 @@
 
 namespace gradwire::rpc {
 
-void PathsExplorer::AppendKey(const Paths& paths, const std::vector<Paths::LinkId>& order, std::string& key) {
+void PathsExplorer::AppendTold(const wire::ResumeState& told, std::string& key) {
+  key += static_cast<char>(told.taken);
+  for (const wire::ResumeState::Arriving& arriving : told.arriving) {
+    key += static_cast<char>(arriving.message << 1 | arriving.ready);
+    for (const wire::StorageRange& range : arriving.present) {
+      key += static_cast<char>(range.offset >> 20);  // pieces
+      key += static_cast<char>(range.size >> 20);
+    }
+    key += static_cast<char>(0xff);
+  }
+}
+
+void PathsExplorer::AppendKey(const Paths& paths, const std::vector<Paths::LinkId>& order, std::string& key,
+                              uint64_t low) {
   const auto link = [&](Paths::LinkId id) {
     key += static_cast<char>(id == 0 ? 0 : std::ranges::find(order, id) - order.begin() + 1);
   };
   const auto number = [&](uint64_t n) { key += static_cast<char>(n); };
+  const auto path_number = [&](uint64_t n) { number(n + 1 > low ? n + 1 - low : 0); };
   number(static_cast<uint64_t>(paths.state_));
   number(paths.path_is_own_ | paths.path_has_begun_ << 1 | paths.dialing_ << 2 | paths.challenged_ << 3);
   link(paths.path_);
   link(paths.dialed_);
-  number(paths.promise_.number);
+  path_number(paths.promise_.number);
   number(paths.promise_.connector.rank);
-  number(paths.seen_);
+  path_number(paths.seen_);
   link(paths.taking_ ? paths.taking_->link : 0);
   if (paths.taking_) {
-    number(paths.taking_->key.number);
-    number(paths.taking_->told.taken);
+    path_number(paths.taking_->key.number);
+    AppendTold(paths.taking_->told, key);
   }
   for (const Paths::LinkId id : paths.older_) link(id);
   number(0xff);

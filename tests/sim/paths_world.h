@@ -14,8 +14,11 @@
 // What is private of Paths: to compare states, and to switch rules off.
 namespace gradwire::rpc {
 struct PathsExplorer {
-  // `order`: the links by which those of `paths` are named, whatever their ids.
-  static void AppendKey(const Paths& paths, const std::vector<Paths::LinkId>& order, std::string& key);
+  // `order`: the links by which those of `paths` are named, whatever their ids. `low`: the path number to count from.
+  static void AppendKey(const Paths& paths, const std::vector<Paths::LinkId>& order, std::string& key,
+                        uint64_t low = 1);
+  static void AppendTold(const wire::ResumeState& told, std::string& key);
+  static uint64_t seen(const Paths& paths) { return paths.seen_; }
   static Paths::Key& promise(Paths& paths) { return paths.promise_; }
   static bool coherent(const Paths& paths);
 };
