@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "gradwire/error.h"
 
 namespace gradwire {
@@ -147,6 +148,7 @@ Loop::Loop(std::function<void()> thread_start) : state_(std::make_unique<State>(
   }
   epoll_event event{.events = EPOLLIN, .data = {.fd = state_->wake}};
   epoll_ctl(state_->epoll, EPOLL_CTL_ADD, state_->wake, &event);
+  StartLog();  // its thread is not to be started under a role
   state_->thread = std::thread([state = state_.get(), thread_start = std::move(thread_start)] {
     pthread_setname_np(pthread_self(), "gradwire-io");
     state->id = std::this_thread::get_id();

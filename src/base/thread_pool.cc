@@ -1,94 +1,107 @@
 #include "base/thread_pool.h"
 
 #include <pthread.h>
-#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
+#include <list>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
+#include "base/stuck_watch.h"
 #include "base/task_lines.h"
 #include "gradwire/wait_hook.h"
 
 namespace gradwire {
 namespace {
 
-// What a thread does now; guarded by its pool's mutex.
-struct Doing {
-  const pthread_t thread = pthread_self();
-  uint64_t task = 0;   // in the order of their beginning; 0: none
+enum Kind : size_t { kOwn = 0, kHandler = 1 };
+
+// A thread of a pool and what it does now; guarded by its pool's mutex.
+struct PoolThread {
+  std::thread handle;  // empty until the keeper has put it here
+  pid_t id = 0;        // 0 before it has begun and once it ends
+  bool ended = false;
+  uint64_t task = 0;  // in the order of their beginning; 0: none, or inside Await()
+  Kind kind = kOwn;   // of the task
   bool stuck = false;  // waits for something unseen: another thread runs in its place
 };
 
 thread_local void* current_pool = nullptr;  // its State, on a pool thread
-thread_local Doing* current_doing = nullptr;
-
-// Of a thread that lives.
-Duration CpuTime(pthread_t thread) {
-  clockid_t clock;
-  timespec used{};
-  if (pthread_getcpuclockid(thread, &clock) != 0 || clock_gettime(clock, &used) != 0) return Duration(0);
-  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
-}
+thread_local PoolThread* current_thread = nullptr;
 
 }  // namespace
 
 struct ThreadPool::State : std::enable_shared_from_this<State> {
   explicit State(Options given) : options(std::move(given)), max_running(std::max<size_t>(1, options.max_running)) {}
   ~State() {
-    for (std::thread& thread : finished) thread.detach();  // only when the pool ended on a thread of its own
+    // Not empty only when the pool ended on a thread of its own.
+    for (std::thread& thread : finished) thread.detach();
+    if (keeper.joinable()) keeper.detach();
   }
 
   const Options options;
   const size_t max_running;
+  std::thread keeper;  // starts the others, so that no poster has to, and watches for those that are stuck
+
+  // What runs of one kind: neither inside Await() nor stuck.
+  struct Running {
+    size_t count = 0;
+    uint64_t begun = 0;  // so far
+  };
 
   std::mutex mutex;  // guards:
-  TaskLines queue;
+  TaskLines lines;
   std::vector<Event*> idle;  // of threads without work, the last to become so at the end: it is woken first
-  size_t threads = 0;        // that take tasks: starting, idle, waking, busy or awaiting
-  size_t starting = 0;       // of them, new and inside thread_start
-  size_t waking = 0;         // of them, summoned and not yet looking at the queue
-  size_t busy = 0;           // of them, with a task
-  size_t awaiting = 0;       // of those, inside Await()
+  size_t starting = 0;       // threads that the keeper makes, and those inside thread_start
+  size_t waking = 0;         // threads that were summoned and do not look at the lines yet
+  size_t busy = 0;           // threads with a task
+  std::array<Running, 2> running;
+  size_t stuck = 0;    // threads marked so
+  uint64_t begun = 0;  // tasks
   bool stopping = false;
   bool abandoned = false;  // stopped, though tasks still run
-  std::unordered_map<std::thread::id, std::thread> alive;
+  std::list<PoolThread> alive;
   std::vector<std::thread> finished;  // to be joined
   std::condition_variable ended;
-  std::vector<Doing*> doings;  // of all threads
-  size_t stuck = 0;            // of them, marked so
-  uint64_t begun = 0;          // tasks
-  bool watching = false;       // a timer is armed, for which:
-  uint64_t begun_before = 0;   // `begun` when it was
-  Duration cpu_before{0};      // and the time that the threads had used
+  Event* keeper_sleeps = nullptr;  // set: the keeper waits on it, and does not watch
+  bool keeper_watches = false;     // it looks at the lines by itself, at the end of its period
 
-  bool full() const { return running() >= max_running + stuck; }
-  size_t running() const { return threads - idle.size() - awaiting; }
+  bool MayBegin(Kind kind) const;
+  bool is_blocked(Kind kind) const { return waiting(kind) > 0 && !MayBegin(kind); }
+  size_t waiting(Kind kind) const { return kind == kOwn ? lines.own() : lines.handlers(); }
+  bool NeedsThread() const;
+  bool NeedsWatch() const { return options.stuck_after.count() > 0 && (is_blocked(kOwn) || is_blocked(kHandler)); }
+  bool is_over() const { return abandoned || (stopping && alive.empty() && lines.empty()); }
 
   template <class Add>
   void Queue(Add add);
   Event* SummonLocked();
-  void SpawnLocked();
-  void Run();
-  void WatchLocked();
-  void Look();
-  void MarkStuckLocked();
-  void GoOnLocked(Doing& doing);
-  Duration CpuTimeLocked() const;
+  void Run(PoolThread& me);
   bool NextTask(std::unique_lock<std::mutex>& lock, Task& task);
   bool Sleep(std::unique_lock<std::mutex>& lock);
+  void EndLocked(PoolThread& thread);
+  void LetGoLocked(PoolThread& thread);
+
+  void Keep();
+  bool KeeperSleeps(std::unique_lock<std::mutex>& lock, std::optional<Duration> limit);
+  bool StartThread(std::unique_lock<std::mutex>& lock);
+  void Watch(std::unique_lock<std::mutex>& lock);
+  bool AnyComputesNow(std::unique_lock<std::mutex>& lock) const;
+  void MarkStuckLocked(Kind blocked);
 };
 
 namespace {
 
 constexpr std::chrono::milliseconds kHookPause{100};
+constexpr std::chrono::milliseconds kStartPause{100};  // after a thread could not be started
 
 // On a thread of the program: its hook is called between slices of the wait.
 bool WaitOutside(Event& event, std::optional<Duration> limit) {
@@ -110,112 +123,67 @@ void SetIf(Event* event) {
 
 }  // namespace
 
+// Handlers and tasks of the library may fill the threads of their kind, and one thread more is there for the other.
+bool ThreadPool::State::MayBegin(Kind kind) const {
+  return running[kind].count < max_running && running[kOwn].count + running[kHandler].count < max_running + 1;
+}
+
+// A task could begin, and no thread is there or on its way that would look for one.
+bool ThreadPool::State::NeedsThread() const {
+  if (!idle.empty() || waking > 0 || starting > 0) return false;
+  return (lines.own() > 0 && MayBegin(kOwn)) || (lines.handlers() > 0 && MayBegin(kHandler));
+}
+
 template <class Add>
 void ThreadPool::State::Queue(Add add) {
   Event* next = nullptr;
   {
     std::lock_guard lock(mutex);
-    if (stopping && (alive.empty() || abandoned)) return;
-    add(queue);
+    if (is_over()) return;
+    add(lines);
     next = SummonLocked();
   }
   SetIf(next);
 }
 
 // There is work: brings a thread unless one is on its way, which brings the next when it has found work. A burst of
-// short tasks then wakes few threads. One that starts may take long (the GIL): idle ones are woken meanwhile. Returns
-// what to set after unlock, or nullptr.
+// short tasks then wakes few threads. One that starts may take long: idle ones are woken meanwhile. Returns what to set
+// after unlock, or nullptr.
 Event* ThreadPool::State::SummonLocked() {
-  if (queue.empty() || waking > 0) return nullptr;
-  if (full()) {
-    WatchLocked();
-    return nullptr;
+  if (lines.empty() || waking > 0) return nullptr;
+  const bool may_begin = (lines.own() > 0 && MayBegin(kOwn)) || (lines.handlers() > 0 && MayBegin(kHandler));
+  if (may_begin && !idle.empty()) {
+    ++waking;
+    Event* const event = idle.back();
+    idle.pop_back();
+    return event;
   }
-  if (idle.empty()) {
-    if (starting == 0) SpawnLocked();
-    return nullptr;
-  }
-  ++waking;
-  Event* const event = idle.back();
-  idle.pop_back();
-  return event;
-}
-
-void ThreadPool::State::SpawnLocked() {
-  try {
-    std::thread thread([self = shared_from_this()] { self->Run(); });
-    ++starting;
-    ++threads;
-    const auto id = thread.get_id();
-    alive.emplace(id, std::move(thread));
-  } catch (const std::system_error& error) {
-    Log(LogLevel::kError, "no further thread for the pool: " + std::string(error.what()));
-  }
-}
-
-// The pool is full and work waits: looks again after a while.
-void ThreadPool::State::WatchLocked() {
-  if (watching || !options.clock || stopping) return;
-  watching = true;
-  begun_before = begun;
-  cpu_before = CpuTimeLocked();
-  options.clock->CallAt(options.clock->Now() + options.stuck_after, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->Look();
-  });
-}
-
-void ThreadPool::State::Look() {
-  Event* next = nullptr;
-  {
-    std::lock_guard lock(mutex);
-    watching = false;
-    if (queue.empty() || !full()) return;
-    // A thread that waits in a loop, or for the GIL, uses a little.
-    const bool rested = CpuTimeLocked() - cpu_before < Duration(options.stuck_after) / 50;
-    if (rested && begun == begun_before) MarkStuckLocked();
-    next = SummonLocked();  // or watches on
-  }
-  SetIf(next);
-}
-
-// The longest of those that stand.
-void ThreadPool::State::MarkStuckLocked() {
-  if (stuck >= options.max_stuck) return;
-  Doing* oldest = nullptr;
-  for (Doing* const doing : doings) {
-    if (doing->task == 0 || doing->stuck) continue;
-    if (!oldest || doing->task < oldest->task) oldest = doing;
-  }
-  if (!oldest) return;
-  oldest->stuck = true;
-  ++stuck;
-}
-
-void ThreadPool::State::GoOnLocked(Doing& doing) {
-  if (std::exchange(doing.stuck, false)) --stuck;
-}
-
-Duration ThreadPool::State::CpuTimeLocked() const {
-  Duration sum{0};
-  for (const Doing* const doing : doings) sum += CpuTime(doing->thread);
-  return sum;
+  if (NeedsThread() || (NeedsWatch() && !keeper_watches)) return std::exchange(keeper_sleeps, nullptr);
+  return nullptr;
 }
 
 // False: the thread ends.
 bool ThreadPool::State::NextTask(std::unique_lock<std::mutex>& lock, Task& task) {
+  PoolThread& me = *current_thread;
   for (;;) {
-    if (!queue.empty() && running() <= max_running + stuck) {
-      task = queue.own() > 0 ? queue.TakeOwn() : queue.TakeHandler();
+    for (const Kind kind : {kOwn, kHandler}) {
+      if (waiting(kind) == 0 || !MayBegin(kind)) continue;
+      task = kind == kOwn ? lines.TakeOwn() : lines.TakeHandler();
       ++busy;
-      current_doing->task = ++begun;
+      ++running[kind].count;
+      ++running[kind].begun;
+      me.kind = kind;
+      me.task = ++begun;
       return true;
     }
-    // With work left, those that run take it, or the watch finds that they stand.
-    if (!queue.empty()) WatchLocked();
-    if (stopping || !Sleep(lock)) {
-      --threads;
-      return false;
+    // What waits is taken by those that run, or the keeper finds that they stand.
+    if (Event* const watch = SummonLocked()) {
+      lock.unlock();
+      watch->Set();
+      lock.lock();
+      continue;
     }
+    if (stopping || !Sleep(lock)) return false;
     --waking;
   }
 }
@@ -240,14 +208,23 @@ bool ThreadPool::State::Sleep(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-void ThreadPool::State::Run() {
+// Its task does not count as one that runs any more: it has ended, or waits.
+void ThreadPool::State::LetGoLocked(PoolThread& thread) {
+  thread.task = 0;
+  if (std::exchange(thread.stuck, false)) {
+    --stuck;
+  } else {
+    --running[thread.kind].count;
+  }
+}
+
+void ThreadPool::State::Run(PoolThread& me) {
   pthread_setname_np(pthread_self(), "gradwire-pool");
   current_pool = this;
+  current_thread = &me;
   if (options.thread_start) options.thread_start();
-  Doing doing;
-  current_doing = &doing;
   std::unique_lock lock(mutex);
-  doings.push_back(&doing);
+  me.id = gettid();
   --starting;
   Task task;
   while (NextTask(lock, task)) {
@@ -258,33 +235,150 @@ void ThreadPool::State::Run() {
     task = nullptr;  // captured values end here, with no lock held
     lock.lock();
     --busy;
-    doing.task = 0;
-    GoOnLocked(doing);
+    LetGoLocked(me);
   }
-  std::erase(doings, &doing);
+  me.id = 0;
   lock.unlock();
   if (options.thread_stop) options.thread_stop();
   lock.lock();
   // Each thread joins those that ended before it, so that at most one waits to be joined.
   std::vector<std::thread> before = std::exchange(finished, {});
-  if (auto self = alive.find(std::this_thread::get_id()); self != alive.end()) {  // else it was detached
-    finished.push_back(std::move(self->second));
-    alive.erase(self);
-  }
+  me.ended = true;
+  EndLocked(me);
+  Event* const next = stopping ? std::exchange(keeper_sleeps, nullptr) : nullptr;
   ended.notify_all();
   lock.unlock();
+  SetIf(next);
   for (std::thread& thread : before) thread.join();
 }
 
-ThreadPool::ThreadPool(Options options) : state_(std::make_shared<State>(std::move(options))) {}
+// Moves a thread that has ended to those that are to be joined, once it is known by its handle.
+void ThreadPool::State::EndLocked(PoolThread& thread) {
+  if (!thread.ended || !thread.handle.joinable()) return;
+  finished.push_back(std::move(thread.handle));
+  alive.remove_if([&](const PoolThread& each) { return &each == &thread; });
+}
+
+// The keeper's thread.
+void ThreadPool::State::Keep() {
+  pthread_setname_np(pthread_self(), "gradwire-keeper");
+  std::unique_lock lock(mutex);
+  while (!is_over()) {
+    if (NeedsThread()) {
+      if (!StartThread(lock)) KeeperSleeps(lock, kStartPause);
+    } else if (NeedsWatch()) {
+      Watch(lock);
+    } else {
+      KeeperSleeps(lock, std::nullopt);
+    }
+  }
+}
+
+// False: `limit` has passed.
+bool ThreadPool::State::KeeperSleeps(std::unique_lock<std::mutex>& lock, std::optional<Duration> limit) {
+  Event woken;
+  keeper_sleeps = &woken;
+  lock.unlock();
+  bool set = woken.Wait(limit);
+  lock.lock();
+  if (!set && std::exchange(keeper_sleeps, nullptr) == nullptr) {
+    set = woken.Wait();  // taken just now: the setter is about to
+  }
+  return set;
+}
+
+// The system may take long: not under the mutex, which posters take.
+bool ThreadPool::State::StartThread(std::unique_lock<std::mutex>& lock) {
+  PoolThread& made = alive.emplace_back();
+  ++starting;
+  lock.unlock();
+  std::thread handle;
+  std::string failure;
+  try {
+    handle = std::thread([self = shared_from_this(), &made] { self->Run(made); });
+  } catch (const std::system_error& error) {
+    failure = error.what();
+  }
+  if (!failure.empty()) Log(LogLevel::kError, "no further thread for the pool: " + failure);
+  lock.lock();
+  if (!failure.empty()) {
+    --starting;
+    alive.remove_if([&](const PoolThread& each) { return &each == &made; });
+    ended.notify_all();
+    return false;
+  }
+  if (abandoned) {
+    handle.detach();
+    return true;
+  }
+  made.handle = std::move(handle);
+  EndLocked(made);
+  ended.notify_all();
+  return true;
+}
+
+// Work waits that may not begin: looks again after each period, until that is over.
+void ThreadPool::State::Watch(std::unique_lock<std::mutex>& lock) {
+  std::array<StuckWatch, 2> watches{StuckWatch(max_running, options.max_stuck),
+                                    StuckWatch(max_running, options.max_stuck)};
+  for (const Kind kind : {kOwn, kHandler}) watches[kind].Begin(running[kind].begun);
+  std::array<bool, 2> was_blocked{is_blocked(kOwn), is_blocked(kHandler)};
+  keeper_watches = true;
+  bool computes = AnyComputesNow(lock);
+  while (NeedsWatch() && !NeedsThread() && !is_over()) {
+    if (KeeperSleeps(lock, options.stuck_after)) break;
+    const bool computed = std::exchange(computes, AnyComputesNow(lock)) || computes;
+    for (const Kind kind : {kOwn, kHandler}) {
+      if (!std::exchange(was_blocked[kind], is_blocked(kind))) {
+        watches[kind].Begin(running[kind].begun);
+      } else if (was_blocked[kind] && watches[kind].Look(running[kind].begun, computed, stuck)) {
+        MarkStuckLocked(kind);
+      }
+    }
+    Event* const next = SummonLocked();  // of an idle thread
+    lock.unlock();
+    SetIf(next);
+    lock.lock();
+  }
+  keeper_watches = false;
+}
+
+bool ThreadPool::State::AnyComputesNow(std::unique_lock<std::mutex>& lock) const {
+  std::vector<pid_t> threads;
+  for (const PoolThread& thread : alive) {
+    if (thread.id != 0) threads.push_back(thread.id);
+  }
+  lock.unlock();
+  const bool computes = AnyComputes(threads);
+  lock.lock();
+  return computes;
+}
+
+// The longest of those that keep the line from going on.
+void ThreadPool::State::MarkStuckLocked(Kind blocked) {
+  const bool by_its_own_kind = running[blocked].count >= max_running;
+  PoolThread* oldest = nullptr;
+  for (PoolThread& thread : alive) {
+    if (thread.task == 0 || thread.stuck || (by_its_own_kind && thread.kind != blocked)) continue;
+    if (!oldest || thread.task < oldest->task) oldest = &thread;
+  }
+  if (!oldest) return;
+  oldest->stuck = true;
+  ++stuck;
+  --running[oldest->kind].count;
+}
+
+ThreadPool::ThreadPool(Options options) : state_(std::make_shared<State>(std::move(options))) {
+  state_->keeper = std::thread([state = state_] { state->Keep(); });
+}
 ThreadPool::~ThreadPool() { Stop(); }
 
 void ThreadPool::Post(Task task) {
-  state_->Queue([&](TaskLines& queue) { queue.Add(std::move(task)); });
+  state_->Queue([&](TaskLines& lines) { lines.Add(std::move(task)); });
 }
 
 void ThreadPool::PostHandler(uint64_t peer, Task task) {
-  state_->Queue([&](TaskLines& queue) { queue.AddHandler(peer, std::move(task)); });
+  state_->Queue([&](TaskLines& lines) { lines.AddHandler(peer, std::move(task)); });
 }
 
 bool ThreadPool::Await(Event& event, std::optional<Duration> limit) {
@@ -292,13 +386,13 @@ bool ThreadPool::Await(Event& event, std::optional<Duration> limit) {
   auto* const pool =
       static_cast<State*>(current_pool);  // not always this one: a handler of one worker may wait for another worker
   if (!pool) return WaitOutside(event, limit);
+  PoolThread& me = *current_thread;
   Event* next = nullptr;
   uint64_t awaited = 0;
   {
     std::lock_guard lock(pool->mutex);
-    ++pool->awaiting;
-    awaited = std::exchange(current_doing->task, 0);
-    pool->GoOnLocked(*current_doing);
+    awaited = me.task;
+    pool->LetGoLocked(me);
     next = pool->SummonLocked();
   }
   SetIf(next);
@@ -306,8 +400,8 @@ bool ThreadPool::Await(Event& event, std::optional<Duration> limit) {
   // More than max_running may run for a moment: who has waited goes on at once, as it may hold what others wait for;
   // new tasks wait until there is room.
   std::lock_guard lock(pool->mutex);
-  --pool->awaiting;
-  current_doing->task = awaited;
+  me.task = awaited;
+  ++pool->running[me.kind].count;
   return set;
 }
 
@@ -316,7 +410,7 @@ bool ThreadPool::OwnsThisThread() const { return current_pool == state_.get(); }
 
 size_t ThreadPool::queued() const {
   std::lock_guard lock(state_->mutex);
-  return state_->queue.size();
+  return state_->lines.size();
 }
 
 size_t ThreadPool::active() const {
@@ -332,24 +426,30 @@ bool ThreadPool::Stop(std::optional<Duration> limit) {
   state_->stopping = true;
   sleeping.swap(state_->idle);
   state_->waking += sleeping.size();
-  state_->SummonLocked();
+  if (Event* const keeper = std::exchange(state_->keeper_sleeps, nullptr)) sleeping.push_back(keeper);
   lock.unlock();
   for (Event* const event : sleeping) event->Set();
   // A task may hold the last handle of its pool. Its thread cannot wait for itself; the threads end on their own.
   if (current_pool == state_.get()) return false;
   lock.lock();
-  const auto over = [this] { return (state_->alive.empty() && state_->queue.empty()) || state_->abandoned; };
+  const auto over = [this] { return state_->is_over(); };
   if (!limit) {
     state_->ended.wait(lock, over);
   } else if (!state_->ended.wait_for(lock, *limit, over)) {
     state_->abandoned = true;
-    for (auto& [id, thread] : state_->alive) thread.detach();
-    state_->alive.clear();
-    std::swap(dropped, state_->queue);
+    // They stay in the list, which they look at: only a thread that the keeper makes just now has no handle yet.
+    for (PoolThread& thread : state_->alive) {
+      if (thread.handle.joinable()) thread.handle.detach();
+    }
+    std::swap(dropped, state_->lines);
   }
   finished.swap(state_->finished);
   const bool all_ended = !state_->abandoned;
+  Event* const keeper = std::exchange(state_->keeper_sleeps, nullptr);
+  std::thread keeper_thread = std::move(state_->keeper);
   lock.unlock();
+  SetIf(keeper);
+  if (keeper_thread.joinable()) keeper_thread.join();
   for (std::thread& thread : finished) thread.join();
   return all_ended;
 }

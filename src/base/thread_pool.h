@@ -1,4 +1,8 @@
 // ThreadPool: the Executor of a Worker. Grows on demand, shrinks when idle, and replaces threads that wait (C3).
+//
+// Handlers may fill max_running threads, tasks of the library as many, and both together one more than that: neither
+// kind keeps the other from running. One further thread, the keeper, starts the others, as a poster never waits, and
+// watches for waits that the library cannot see. src/base/stuck_watch.h says when it adds a thread for them.
 #pragma once
 
 #include <chrono>
@@ -14,12 +18,12 @@ namespace gradwire {
 class ThreadPool final : public Executor {
  public:
   struct Options {
-    // Threads that run tasks at one time, waiting ones not counted; at least 1. One whose wait ends goes on at once.
+    // Tasks of a kind that run at one time, waiting ones not counted; at least 1. One whose wait ends goes on at once.
     size_t max_running = 16;
     std::chrono::milliseconds idle_before_exit{2000};  // one idle thread stays for ever, the others end after this
-    // For waits that the library cannot see: while tasks are queued, none has begun for `stuck_after`, and no thread
-    // has used the processor, one more thread runs until a stuck one goes on; at most `max_stuck` more. Off without.
-    std::shared_ptr<Clock> clock{};
+    // For waits that the library cannot see, also those of a task that polls: while tasks of a kind are queued and none
+    // of them has begun for `stuck_after`, one more thread runs until a stuck task goes on; at most `max_stuck` more,
+    // and fewer, later, while the threads compute. 0: off.
     std::chrono::milliseconds stuck_after{200};
     size_t max_stuck = 64;
     std::function<void()> thread_start;  // first and last thing that each thread runs; may be empty

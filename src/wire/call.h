@@ -120,7 +120,8 @@ Credit DecodeCredit(std::string_view body);
 void Allocate(std::vector<BulkTarget>& targets);
 
 // For the receiver, once all bytes of the storages are there and before anybody uses the tensors, not under a role:
-// looks at what could not be looked at earlier, the indices of sparse tensors. Throws Error(kInvalid). Cheap without.
+// looks at what could not be looked at earlier: the indices of sparse tensors (kInvalid), and whether there was memory for
+// all of them (kOverloaded). Cheap.
 void CheckArrived(const Payload& payload);
 
 // Body of a kBulk frame: which piece of which storage of which message it is.

@@ -248,9 +248,28 @@ void Allocate(std::vector<BulkTarget>& targets) {
   }
 }
 
+namespace {
+
+void CheckHasMemory(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage() || tensor.device().type() != c10::kCPU) return;
+  const c10::Storage& storage = tensor.storage();
+  if (storage.data() || storage.nbytes() == 0) return;
+  throw Error(ErrorCode::kOverloaded, "there was no memory for a tensor of " + std::to_string(storage.nbytes()) +
+                                          " bytes where it was sent to");
+}
+
+}  // namespace
+
 void CheckArrived(const Payload& payload) {
   for (const at::Tensor& tensor : payload.tensors) {
-    if (tensor.defined() && tensor.layout() != c10::kStrided) CheckIndices(TakeApart(tensor));
+    if (!tensor.defined()) continue;
+    if (tensor.layout() == c10::kStrided) {
+      CheckHasMemory(tensor);
+      continue;
+    }
+    const SparseParts parts = TakeApart(tensor);
+    for (const at::Tensor* part : {&parts.first, &parts.second, &parts.values}) CheckHasMemory(*part);
+    CheckIndices(parts);
   }
 }
 

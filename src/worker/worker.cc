@@ -80,7 +80,6 @@ struct RealParts : WorkerParts {
     auto real_loop = std::make_shared<Loop>();
     clock = real_loop;
     executor = std::make_shared<ThreadPool>(ThreadPool::Options{.max_running = options.num_worker_threads,
-                                                                .clock = real_loop,
                                                                 .thread_start = options.thread_start,
                                                                 .thread_stop = options.thread_stop});
     transports = {std::make_shared<transport::TcpTransport>(

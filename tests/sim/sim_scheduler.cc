@@ -1,5 +1,6 @@
 #include "sim/sim_scheduler.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "gradwire/error.h"
@@ -88,6 +89,12 @@ bool SimScheduler::RunOne() {
   task = nullptr;
   --depth_;
   return true;
+}
+
+bool SimScheduler::alone() const {
+  return runnable_.empty() && std::none_of(programs_.begin(), programs_.end(), [this](const Program& program) {
+    return program.end <= now_ || (program.event && program.event->is_set());
+  });
 }
 
 bool SimScheduler::FireNext(TimePoint until) {

@@ -40,6 +40,8 @@ class SimScheduler final : public Clock, public Executor {
   // Lets time pass: timers up to then fire.
   void Advance(Duration duration);
   size_t steps() const { return steps_; }
+  // For a task: whether nothing but it can run now.
+  bool alone() const;
 
  private:
   // A thread of its own only to have a stack: it and the scheduler hand the turn to each other.

@@ -87,6 +87,7 @@ class TcpBytes : public testing::Test {
     return recorders_[index];
   }
   std::vector<std::string> log() {
+    FlushLog(kPatience);
     std::lock_guard lock(mutex_);
     return log_;
   }
