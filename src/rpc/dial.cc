@@ -31,8 +31,8 @@ void Dial::Try(size_t index) {
       if (transport->scheme() != scheme) continue;
       return transport->Connect(
           address, host_->clock().Now() + kConnectLimit,
-          [self = shared_from_this(), index](std::shared_ptr<transport::Connection> connection, const Failure& failure) {
-            if (!connection) return self->Failed(index, failure.code == ErrorCode::kDisconnected, failure);
+          [self = shared_from_this(), index](std::shared_ptr<transport::Connection> connection, const Failure& why) {
+            if (!connection) return self->Failed(index, why.code == ErrorCode::kDisconnected, why);
             Link::Dial(self->host_, std::move(connection), self->session_, self->number_,
                        [self, index](bool refused, const Failure& why) { self->Failed(index, refused, why); });
           });

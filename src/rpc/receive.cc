@@ -185,14 +185,15 @@ void Rpc::Impl::FindMemory(const std::shared_ptr<Session>& session, uint64_t num
     session->OnMemory(number, std::nullopt);
   };
   try {
-    budget_->Ask(lease, session->peer().id, bytes, [session, number, without, storages = std::move(storages)]() mutable {
-      try {
-        wire::Allocate(storages);
-      } catch (const Error& error) {
-        return without(error);
-      }
-      session->OnMemory(number, std::move(storages));
-    });
+    budget_->Ask(lease, session->peer().id, bytes,
+                 [session, number, without, storages = std::move(storages)]() mutable {
+                   try {
+                     wire::Allocate(storages);
+                   } catch (const Error& error) {
+                     return without(error);
+                   }
+                   session->OnMemory(number, std::move(storages));
+                 });
   } catch (const Error& error) {
     Post([without, error] { without(error); });
   }

@@ -168,7 +168,8 @@ std::optional<Failure> Rpc::Impl::SendStep(Outgoing& call) {
   wire::AppendTail(call.request, call.message);
   Await(pending, call.limit);
   if (!pending->internal) sent_.fetch_add(1);
-  std::optional<Failure> refused = call.session->Enqueue(wire::FrameKind::kRequest, std::move(call.message), &pending->number);
+  std::optional<Failure> refused =
+      call.session->Enqueue(wire::FrameKind::kRequest, std::move(call.message), &pending->number);
   if (refused && !pending->internal) sent_.fetch_sub(1);
   return refused;
 }

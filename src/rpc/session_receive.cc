@@ -208,8 +208,8 @@ void Session::OnMemory(uint64_t number, std::optional<std::vector<wire::BulkTarg
   Flush();
 }
 
-// The peer frees its messages by what it hears of them. That rides on what goes there anyway; where nothing does it goes
-// alone, at the latest after kAcknowledgeAfter.
+// The peer frees its messages by what it hears of them. That rides on what goes there anyway; where nothing does, it
+// goes alone, at the latest after kAcknowledgeAfter.
 void Session::NoteTaken(size_t bytes) {
   if (taken_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes >= kAcknowledgeBytes) {
     ack_now_ = true;

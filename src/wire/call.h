@@ -115,13 +115,13 @@ Reply DecodeReply(std::string body, size_t max_bulk, std::vector<BulkTarget>& ta
 Cancel DecodeCancel(std::string_view body);
 Credit DecodeCredit(std::string_view body);
 
-// Takes the memory of storages that have none, on any thread; many of them take a while. Throws Error(kOverloaded), which
-// names the size, when it is not to be had; then nothing has been taken.
+// Takes the memory of storages that have none, on any thread; many of them take a while. Throws Error(kOverloaded),
+// which names the size, when it is not to be had; then nothing has been taken.
 void Allocate(std::vector<BulkTarget>& targets);
 
 // For the receiver, once all bytes of the storages are there and before anybody uses the tensors, not under a role:
-// looks at what could not be looked at earlier: the indices of sparse tensors (kInvalid), and whether there was memory for
-// all of them (kOverloaded). Cheap.
+// looks at what could not be looked at earlier: the indices of sparse tensors (kInvalid), and whether there was memory
+// for all of them (kOverloaded). Cheap.
 void CheckArrived(const Payload& payload);
 
 // Body of a kBulk frame: which piece of which storage of which message it is.

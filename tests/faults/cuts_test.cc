@@ -45,7 +45,7 @@ struct Node {
     transport = std::make_shared<ProxiedTransport>(*loop, seed);
     parts = std::make_shared<WorkerParts>();
     parts->clock = loop;
-    parts->executor = pool = std::make_shared<ThreadPool>(ThreadPool::Options{.max_running = 4, .clock = loop});
+    parts->executor = pool = std::make_shared<ThreadPool>(ThreadPool::Options{.max_running = 4});
     parts->transports = {transport};
   }
   ~Node() {
@@ -120,7 +120,7 @@ TEST_F(Cuts, OfALoadedPairLoseNothing) {
       }
     });
   }
-  // The next cut comes when bytes have flowed since the last one: after a number of bytes that falls anywhere in a frame.
+  // The next cut comes when bytes have flowed since the last one: after a number of them that falls anywhere in a frame.
   std::minstd_rand random(7);
   const auto cuts = [&] { return nodes[0]->transport->proxy().cuts() + nodes[1]->transport->proxy().cuts(); };
   for (uint64_t done = cuts(); done < kCuts; done = cuts()) {

@@ -58,9 +58,10 @@ class LeavingGroup {
   }
 
   // At the step after `step` more: its connections break, with what is on its way there.
-  void KillAfter(size_t rank, size_t step) {
-    kill_at_ = cluster_.scheduler().steps() + step;
-    PostKill(rank);
+  void KillAfter(const std::vector<size_t>& ranks, size_t step) {
+    AtStep(cluster_.scheduler(), cluster_.scheduler().steps() + step, [this, ranks] {
+      for (size_t rank : ranks) Kill(rank);
+    });
   }
 
   struct Node {
@@ -73,18 +74,15 @@ class LeavingGroup {
   Node& operator[](size_t rank) { return nodes_[rank]; }
 
  private:
-  void PostKill(size_t rank) {
-    AtStep(cluster_.scheduler(), kill_at_, [this, rank] {
-      nodes_[rank].dead = true;
-      cluster_.network().Kill(cluster_[rank].address);
-      nodes_[rank].quiesce->Abandon("it was killed");
-      cluster_.rpc(rank).Stop("it was killed");
-    });
+  void Kill(size_t rank) {
+    nodes_[rank].dead = true;
+    cluster_.network().Kill(cluster_[rank].address);
+    nodes_[rank].quiesce->Abandon("it was killed");
+    cluster_.rpc(rank).Stop("it was killed");
   }
 
   std::array<Node, kWorkers> nodes_;
   Cluster cluster_;
-  size_t kill_at_ = 0;
   int64_t runs_ = 0;
 };
 
@@ -132,7 +130,7 @@ void DieAtEachStep(std::vector<size_t> mortals) {
       LeavingGroup group(seed);
       group.SendRelay(1, 2, 5);
       for (size_t rank = 0; rank < LeavingGroup::kWorkers; ++rank) group.StartWait(rank);
-      for (size_t rank : mortals) group.KillAfter(rank, step);
+      group.KillAfter(mortals, step);
       group.cluster().scheduler().Advance(std::chrono::minutes(5));
       outlived = true;
       for (size_t rank = 0; rank < LeavingGroup::kWorkers; ++rank) {
