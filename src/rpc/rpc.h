@@ -109,7 +109,7 @@ class Rpc {
   std::chrono::milliseconds timeout() const;
   void set_timeout(std::chrono::milliseconds timeout);
 
-  // Leaves all sessions: pending calls fail with kDisconnected (C1), the replies of handlers that still run are dropped,
+  // Leaves all sessions: pending calls fail with kDisconnected (C1), replies of handlers that still run are dropped,
   // and what was sent before is waited for until it has arrived, a second at most.
   // Idempotent. Not from the executor.
   void Stop(const std::string& why);

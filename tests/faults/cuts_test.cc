@@ -120,7 +120,7 @@ TEST_F(Cuts, OfALoadedPairLoseNothing) {
       }
     });
   }
-  // The next cut comes when bytes have flowed since the last one: after a number of them that falls anywhere in a frame.
+  // The next cut comes when bytes have flowed since the last one: after a number that falls anywhere in a frame.
   std::minstd_rand random(7);
   const auto cuts = [&] { return nodes[0]->transport->proxy().cuts() + nodes[1]->transport->proxy().cuts(); };
   for (uint64_t done = cuts(); done < kCuts; done = cuts()) {
