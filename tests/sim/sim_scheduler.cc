@@ -48,14 +48,16 @@ void SimScheduler::Spawn(Task body) {
   });
 }
 
-bool SimScheduler::AwaitInProgram(Program& me, Event& event, std::optional<Duration> limit) {
-  if (event.is_set()) return true;
+bool SimScheduler::AwaitInProgram(Program& me, const SimNode* node, Event& event, std::optional<Duration> limit) {
+  if (event.is_set() && !(node && node->is_frozen())) return true;
   me.event = &event;
+  me.frozen_with = node;
   me.end = limit ? now_ + *limit : TimePoint::max();
   if (limit) CallAt(me.end, [] {});  // time must come to it
   me.back.release();
   me.go.acquire();
   me.event = nullptr;
+  me.frozen_with = nullptr;
   if (me.abandoned) throw Error(ErrorCode::kInternal, "deadlock: nothing has ended this wait");
   return event.is_set();
 }
@@ -71,6 +73,7 @@ void SimScheduler::Resume(Program& program) {
 bool SimScheduler::RunOne() {
   std::vector<Program*> ready;
   for (Program& program : programs_) {
+    if (program.frozen_with && program.frozen_with->is_frozen()) continue;
     if (program.end <= now_ || (program.event && program.event->is_set())) ready.push_back(&program);
   }
   if (runnable_.empty() && ready.empty()) return false;
@@ -108,14 +111,18 @@ bool SimScheduler::FireNext(TimePoint until) {
   return true;
 }
 
-bool SimScheduler::Await(Event& event, std::optional<Duration> limit) {
-  if (Program* const me = current()) return AwaitInProgram(*me, event, limit);
+bool SimScheduler::Await(Event& event, std::optional<Duration> limit) { return AwaitAs(nullptr, event, limit); }
+
+bool SimScheduler::AwaitAs(const SimNode* node, Event& event, std::optional<Duration> limit) {
+  if (Program* const me = current()) return AwaitInProgram(*me, node, event, limit);
   const TimePoint end = limit ? now_ + *limit : TimePoint::max();
-  while (!event.is_set()) {
-    if (RunOne() || FireNext(end)) continue;
+  const auto is_frozen = [node] { return node && node->is_frozen(); };
+  while (!event.is_set() || is_frozen()) {
+    if (RunOne() || FireNext(is_frozen() ? TimePoint::max() : end)) continue;
+    if (is_frozen()) throw Error(ErrorCode::kInternal, "deadlock: nothing can thaw who waits here");
     if (!limit) throw Error(ErrorCode::kInternal, "deadlock: nothing can end this wait");
-    now_ = end;
-    return false;
+    now_ = std::max(now_, end);
+    return event.is_set();
   }
   return true;
 }
@@ -136,5 +143,62 @@ void SimScheduler::Advance(Duration duration) {
   while (FireNext(end)) RunReady();
   now_ = end;
 }
+
+void SimNode::Post(Task task) {
+  scheduler_->Post([self = shared_from_this(), task = std::move(task)]() mutable { self->Run(std::move(task)); });
+}
+
+void SimNode::Run(Task task) {
+  if (frozen_) {
+    held_tasks_.push_back(std::move(task));
+  } else {
+    task();
+  }
+}
+
+TimerId SimNode::CallAt(TimePoint when, Task task) {
+  const TimerId id = ++last_timer_;
+  const TimerId scheduled = scheduler_->CallAt(when, [self = shared_from_this(), id] { self->Fire(id); });
+  timers_.emplace(id, Timer{std::move(task), scheduled});
+  return id;
+}
+
+void SimNode::Fire(TimerId id) {
+  if (frozen_) {
+    held_timers_.push_back(id);
+    return;
+  }
+  auto it = timers_.find(id);
+  if (it == timers_.end()) return;  // cancelled while it was held
+  Task task = std::move(it->second.task);
+  timers_.erase(it);
+  task();
+}
+
+void SimNode::Cancel(TimerId id) {
+  auto it = timers_.find(id);
+  if (it == timers_.end()) return;
+  scheduler_->Cancel(it->second.scheduled);
+  const Timer dropped = std::move(it->second);
+  timers_.erase(it);
+}
+
+void SimNode::Thaw() {
+  frozen_ = false;
+  for (Task& task : std::exchange(held_tasks_, {})) Post(std::move(task));
+  for (const TimerId id : std::exchange(held_timers_, {})) {
+    auto it = timers_.find(id);
+    if (it == timers_.end()) continue;
+    it->second.scheduled = scheduler_->CallAt(Now(), [self = shared_from_this(), id] { self->Fire(id); });
+  }
+}
+
+void SimNode::DropTimers() {
+  for (const auto& [id, timer] : timers_) scheduler_->Cancel(timer.scheduled);
+  held_timers_.clear();
+  const auto dropped = std::exchange(timers_, {});
+}
+
+bool SimNode::Await(Event& event, std::optional<Duration> limit) { return scheduler_->AwaitAs(this, event, limit); }
 
 }  // namespace gradwire::sim

@@ -1,9 +1,11 @@
 // SimScheduler: clock and executor of a simulation in one thread. A seed chooses what runs next; time jumps to the next
-// timer when nothing else can run. The same seed gives the same run.
+// timer when nothing else can run. The same seed gives the same run. A SimNode is the view of one worker, which can be
+// frozen.
 #pragma once
 
 #include <list>
 #include <map>
+#include <memory>
 #include <random>
 #include <semaphore>
 #include <thread>
@@ -14,6 +16,8 @@
 #include "base/executor.h"
 
 namespace gradwire::sim {
+
+class SimNode;
 
 class SimScheduler final : public Clock, public Executor {
  public:
@@ -44,18 +48,21 @@ class SimScheduler final : public Clock, public Executor {
   bool alone() const;
 
  private:
+  friend class SimNode;
   // A thread of its own only to have a stack: it and the scheduler hand the turn to each other.
   struct Program {
     std::thread thread;
     std::binary_semaphore go{0}, back{0};
-    Event* event = nullptr;  // waited for
+    Event* event = nullptr;                // waited for
+    const SimNode* frozen_with = nullptr;  // the node by which it waits; may be nullptr
     TimePoint end{};
     bool over = false;
     bool abandoned = false;
   };
   static Program*& current();
 
-  bool AwaitInProgram(Program& me, Event& event, std::optional<Duration> limit);
+  bool AwaitAs(const SimNode* node, Event& event, std::optional<Duration> limit);
+  bool AwaitInProgram(Program& me, const SimNode* node, Event& event, std::optional<Duration> limit);
   void Resume(Program& program);
   bool RunOne();
   bool FireNext(TimePoint until);
@@ -69,6 +76,43 @@ class SimScheduler final : public Clock, public Executor {
   TimerId last_timer_ = 0;
   size_t steps_ = 0;
   int depth_ = 0;  // tasks that run inside one another
+};
+
+// Clock and executor of one worker. While it is frozen, as a stopped process is, none of its tasks and timers runs and
+// none of its waits ends; then they do, late. May outlive the simulation's use of it: what is posted holds it.
+class SimNode final : public Clock, public Executor, public std::enable_shared_from_this<SimNode> {
+ public:
+  explicit SimNode(std::shared_ptr<SimScheduler> scheduler) : scheduler_(std::move(scheduler)) {}
+
+  void Freeze() { frozen_ = true; }
+  void Thaw();
+  bool is_frozen() const { return frozen_; }
+  // What has a time to come, and whatever it holds, goes.
+  void DropTimers();
+
+  TimePoint Now() const override { return scheduler_->Now(); }
+  TimerId CallAt(TimePoint when, Task task) override;
+  void Cancel(TimerId id) override;
+
+  void Post(Task task) override;
+  bool Await(Event& event, std::optional<Duration> limit = std::nullopt) override;
+  bool InTask() const override { return scheduler_->InTask(); }
+  bool OwnsThisThread() const override { return false; }
+
+ private:
+  struct Timer {
+    Task task;
+    TimerId scheduled;
+  };
+  void Run(Task task);
+  void Fire(TimerId id);
+
+  const std::shared_ptr<SimScheduler> scheduler_;
+  bool frozen_ = false;
+  std::vector<Task> held_tasks_;
+  std::map<TimerId, Timer> timers_;   // that have not run
+  std::vector<TimerId> held_timers_;  // whose time came while frozen
+  TimerId last_timer_ = 0;
 };
 
 }  // namespace gradwire::sim

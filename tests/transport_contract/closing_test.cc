@@ -17,6 +17,12 @@ TEST_P(Closing, ConnectingToNobodyFailsAndNamesTheAddress) {
   EXPECT_NE(failure.text.find(wiring_->nobody()), std::string::npos) << failure.text;
 }
 
+TEST_P(Closing, AnAddressThatCannotBeIsInvalid) {
+  const auto [connection, failure] = TryConnect("nonsense", std::chrono::seconds(10));
+  EXPECT_EQ(connection, nullptr);
+  EXPECT_EQ(failure.code, ErrorCode::kInvalid);
+}
+
 TEST_P(Closing, CloseWritesWhatTheSourceStillGives) {
   Line line = ConnectAndStart();
   line.far->SetBodyLimit(20'000);
@@ -123,6 +129,23 @@ TEST_P(Closing, AConnectionMayEndBeforeItIsStarted) {
   line.StartNear();
   ASSERT_TRUE(line.at_near->WaitForClosed());
   EXPECT_EQ(line.at_near->reason().text, kReason.text);
+}
+
+TEST_P(Closing, AConnectionMayBeAbortedBeforeItIsStarted) {
+  Line line = Connect();
+  line.StartFar();
+  line.near->Abort(kReason);
+  ASSERT_TRUE(line.at_far->WaitForClosed());  // though it is never started
+  line.StartNear();
+  ASSERT_TRUE(line.at_near->WaitForClosed());
+  EXPECT_EQ(line.at_near->reason().text, kReason.text);
+}
+
+TEST_P(Closing, AConnectionThatIsClosedAndNeverStartedEnds) {
+  Line line = Connect();
+  line.StartFar();
+  line.near->Close(kReason);
+  EXPECT_TRUE(line.at_far->WaitForClosed());
 }
 
 TEST_P(Closing, LettingAConnectionGoUnstartedEndsIt) {

@@ -12,7 +12,7 @@ TEST_P(Contract, O1FramesKeepTheOrderOfTheirPull) {
   ASSERT_TRUE(line.at_far->WaitForFrames(2000));
   const auto frames = line.at_far->TakeFrames();
   for (uint64_t n = 0; n < 2000; ++n) {
-    ASSERT_EQ(frames[n].header.number, n);
+    ASSERT_EQ(frames[n].number(), n);
     ASSERT_EQ(frames[n].body, std::string(n % 97, 'x'));
   }
 }
@@ -38,7 +38,7 @@ TEST_P(Contract, O1ManyThreadsSendAndEachKeepsItsOrder) {
     ASSERT_TRUE(recorder->WaitForFrames(kThreads / 2 * kFrames));
     std::vector<uint64_t> next(kThreads, 0);
     for (const Received& frame : recorder->TakeFrames()) {
-      const uint64_t t = frame.header.number / kFrames, n = frame.header.number % kFrames;
+      const uint64_t t = frame.number() / kFrames, n = frame.number() % kFrames;
       ASSERT_EQ(n, next[t]++) << "of thread " << t;
       if (n % 10 == 9) {
         ASSERT_EQ(frame.bulk, *MakeBytes(20'000 + n, n));
@@ -62,7 +62,7 @@ TEST_P(Contract, WhatTheSourceHasLaterIsNotBehindAllThatItHad) {
   line.StartFar();
   ASSERT_TRUE(line.at_far->WaitForFrames(kBulk + 1));
   const auto frames = line.at_far->TakeFrames();
-  EXPECT_NE(frames.back().header.number, kBulk);
+  EXPECT_NE(frames.back().number(), kBulk);
 }
 
 TEST_P(Contract, LargeBulkArrivesRight) {
@@ -87,7 +87,7 @@ TEST_P(Contract, BulkOfAllSizesArrivesRightInBothDirections) {
     ASSERT_TRUE(recorder->WaitForFrames(sizes.size()));
     const auto frames = recorder->TakeFrames();
     for (size_t i = 0; i < sizes.size(); ++i) {
-      EXPECT_EQ(frames[i].header.number, i);
+      EXPECT_EQ(frames[i].number(), i);
       EXPECT_TRUE(frames[i].bulk == *MakeBytes(sizes[i], i)) << sizes[i];
     }
   }
@@ -167,7 +167,7 @@ TEST_P(Contract, LongBodiesArriveOnceTheyAreAllowed) {
   }
   ASSERT_TRUE(line.at_far->WaitForFrames(3));
   for (const Received& frame : line.at_far->TakeFrames()) {
-    EXPECT_TRUE(frame.body == std::string(frame.header.number, static_cast<char>(frame.header.number % 100)));
+    EXPECT_TRUE(frame.body == std::string(frame.number(), static_cast<char>(frame.number() % 100)));
   }
 }
 

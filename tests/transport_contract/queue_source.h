@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -34,8 +36,8 @@ class QueueSource : public FrameSource {
     const Alone alone(*this);
     std::lock_guard lock(mutex_);
     EXPECT_TRUE(frames.empty());
-    EXPECT_GT(budget, 0u);
-    ++pulls_;
+    smallest_budget_ = std::min(smallest_budget_, budget);
+    largest_budget_ = std::max(largest_budget_, budget);
     changed_.notify_all();
     for (size_t bytes = 0; bytes < budget && !waiting_.empty(); ++given_) {
       bytes += waiting_.front().size();
@@ -59,19 +61,23 @@ class QueueSource : public FrameSource {
     changed_.notify_all();
   }
 
-  static uint64_t NumberOf(const OutFrame& frame) { return wire::DecodeHeader(frame.head.data()).number; }
-
-  size_t waiting() const {
-    std::lock_guard lock(mutex_);
-    return waiting_.size();
+  static uint64_t NumberOf(const OutFrame& frame) {
+    const wire::FrameHeader header = wire::DecodeHeader(frame.head.data());
+    if (header.kind != wire::FrameKind::kBulk) return header.number;
+    return std::stoull(std::string(frame.head.data() + wire::FrameHeader::kSize, header.body_size));
   }
+
   size_t given() const {
     std::lock_guard lock(mutex_);
     return given_;
   }
-  size_t pulls() const {
+  size_t smallest_budget() const {
     std::lock_guard lock(mutex_);
-    return pulls_;
+    return smallest_budget_;
+  }
+  size_t largest_budget() const {
+    std::lock_guard lock(mutex_);
+    return largest_budget_;
   }
   bool WaitForGiven(size_t count) {
     std::unique_lock lock(mutex_);
@@ -101,7 +107,8 @@ class QueueSource : public FrameSource {
   std::condition_variable changed_;
   std::deque<OutFrame> waiting_;
   std::vector<uint64_t> released_numbers_;
-  size_t given_ = 0, released_ = 0, pulls_ = 0;
+  size_t given_ = 0, released_ = 0;
+  size_t smallest_budget_ = SIZE_MAX, largest_budget_ = 0;
 };
 
 }  // namespace gradwire::transport

@@ -66,7 +66,7 @@ TEST_P(BorrowedRead, O1FramesComeOnTheWaitingThreadAndThenElsewhereAgain) {
   reader.Stop();
   for (int i = 0; i < 100; ++i) EXPECT_NE(ThreadOfNextFrame(), reader.id());
   const auto frames = line_.at_near->TakeFrames();
-  for (size_t n = 0; n < frames.size(); ++n) ASSERT_EQ(frames[n].header.number, n);
+  for (size_t n = 0; n < frames.size(); ++n) ASSERT_EQ(frames[n].number(), n);
 }
 
 TEST_P(BorrowedRead, ComesBackWhenTheTimeIsOver) {
@@ -89,7 +89,7 @@ TEST_P(BorrowedRead, O1ManyBorrowersKeepTheOrder) {
     ASSERT_TRUE(line_.at_near->WaitForFrames(kFrames));
   }
   const auto frames = line_.at_near->TakeFrames();
-  for (uint64_t n = 0; n < kFrames; ++n) ASSERT_EQ(frames[n].header.number, n);
+  for (uint64_t n = 0; n < kFrames; ++n) ASSERT_EQ(frames[n].number(), n);
 }
 
 // Both directions full: the line tells its writer of room while somebody else reads.

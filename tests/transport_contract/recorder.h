@@ -23,6 +23,8 @@ struct Received {
   wire::FrameHeader header;
   std::string body;
   std::vector<std::byte> bulk;
+
+  uint64_t number() const { return header.kind == wire::FrameKind::kBulk ? std::stoull(body) : header.number; }
 };
 
 class Recorder : public Receiver {
@@ -102,8 +104,9 @@ inline OutFrame MakeRequest(uint64_t number, std::string body) {
   return MakeFrame({.kind = wire::FrameKind::kRequest, .number = number}, std::move(body));
 }
 
+// Such a frame is not numbered; its body says which one it is.
 inline OutFrame MakeBulk(uint64_t number, const std::shared_ptr<const std::vector<std::byte>>& bulk) {
-  OutFrame frame = MakeFrame({.kind = wire::FrameKind::kBulk, .bulk_size = bulk->size(), .number = number});
+  OutFrame frame = MakeFrame({.kind = wire::FrameKind::kBulk, .bulk_size = bulk->size()}, std::to_string(number));
   frame.bulk = {.data = bulk->data(), .size = bulk->size(), .keep = bulk};
   return frame;
 }

@@ -282,6 +282,35 @@ TEST(TcpTransport, ListeningFailsClearly) {
   }
 }
 
+// Someone may be there after all.
+TEST(TcpTransport, NoAnswerIsUnreachableAndNotARefusal) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const TcpAddress any = TcpAddress::OfHost("127.0.0.1", 0);
+  ASSERT_EQ(bind(listener, any.get(), any.size), 0);
+  ASSERT_EQ(listen(listener, 0), 0);  // and never accepts: the system leaves all but the first few unanswered
+  const std::string address = TcpAddress::Local(listener).ToString();
+  Loop loop;
+  TcpTransport transport(loop);
+  std::atomic<int> unreachable{0};
+  Event ended[5];
+  std::vector<std::shared_ptr<Connection>> connections;
+  for (Event& each : ended) {
+    transport.Connect(address, std::chrono::steady_clock::now() + std::chrono::milliseconds(100),
+                      [&](std::shared_ptr<Connection> connection, const Failure& failure) {
+                        if (!connection) {
+                          EXPECT_EQ(failure.code, ErrorCode::kUnreachable) << failure.text;
+                          ++unreachable;
+                        }
+                        connections.push_back(std::move(connection));
+                        each.Set();
+                      });
+  }
+  for (Event& each : ended) ASSERT_TRUE(each.Wait(kPatience));
+  EXPECT_GT(unreachable, 0);
+  connections.clear();
+  close(listener);
+}
+
 TEST(TcpTransport, StopReturnsAlthoughItsLoopHasEnded) {
   Loop loop;
   TcpTransport transport(loop);

@@ -61,7 +61,7 @@ void InprocLine::Abort() {
     std::lock_guard lock(mutex_);
     if (shut_) return;
     shut_ = true;
-    if (timing_) LoseLocked(timing_->UpTo(frames_.size()));  // as of a socket that is reset
+    if (timing_ && !broken_) LoseLocked(timing_->UpTo(frames_.size()));  // as of a socket that is reset
     EndLocked("the other side closed the connection");
     times.push_back(end_->due);
   }

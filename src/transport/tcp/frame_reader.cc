@@ -110,11 +110,7 @@ bool FrameReader::TakeHeader() {
 // True when the frame, or all of it but its bulk bytes, is here.
 bool FrameReader::TakeBody(Receiver& receiver) {
   const size_t size = std::min<size_t>(buffered(), header_.body_size - body_.size());
-  // Memory comes with the bytes, whatever the header promises, and is never more than the body.
-  if (body_.size() + size > body_.capacity()) {
-    body_.reserve(std::min<size_t>(header_.body_size, std::max(kBufferBytes, 2 * (body_.size() + size))));
-  }
-  body_.append(buffer_.get() + begin_, size);
+  body_.append(buffer_.get() + begin_, size);  // takes memory as bytes come, whatever the header promises
   begin_ += size;
   if (body_.size() < header_.body_size) return false;
   if (header_.bulk_size == 0) return true;
