@@ -12,7 +12,7 @@ using Standing = Membership::Standing;
 using wire::Ballot;
 
 constexpr WorkerId kA{0, 1}, kB{1, 1}, kC{2, 1}, kD{3, 1}, kNew{9, 1};
-const WorkerSet kAll{kA, kB, kC};
+const WorkerSet kEverybody{kA, kB, kC};
 
 // Of the messages of one kind among the actions: to whom, and the message.
 template <class Message>
@@ -44,23 +44,23 @@ WorkerSet EndedSessions(const Membership::Actions& actions) {
 
 // A that judges C, which it cannot reach.
 Membership Judging() {
-  Membership a(kA, kAll);
+  Membership a(kA, kEverybody);
   (void)a.OnBroken(kC);
   (void)a.OnJudge();
   return a;
 }
 
 TEST(Membership, StartsWithAllOfAFixedGroupInTheFirstEpoch) {
-  const Membership b(kB, kAll);
+  const Membership b(kB, kEverybody);
   EXPECT_EQ(b.standing(), Standing::kIn);
   EXPECT_EQ(b.epoch(), 1u);
-  EXPECT_EQ(b.members(), kAll);
+  EXPECT_EQ(b.members(), kEverybody);
   EXPECT_FALSE(b.Acts());
   EXPECT_EQ(b.Target(), kA);
 }
 
 TEST(Membership, ReportsASuspicionOnceToTheMostSeniorThatItReaches) {
-  Membership b(kB, kAll);
+  Membership b(kB, kEverybody);
   const auto first = b.OnBroken(kC);
   EXPECT_EQ(SentTo<wire::GroupReport>(first), WorkerSet{kA});
   EXPECT_EQ(Sent<wire::GroupReport>(first)[0].second.about, WorkerSet{kC});
@@ -70,7 +70,7 @@ TEST(Membership, ReportsASuspicionOnceToTheMostSeniorThatItReaches) {
 }
 
 TEST(Membership, TheNextOneActsWhenTheCoordinatorIsSuspected) {
-  Membership b(kB, kAll);
+  Membership b(kB, kEverybody);
   EXPECT_TRUE(Sent<wire::GroupReport>(b.OnBroken(kA)).empty());
   EXPECT_TRUE(b.Acts());
   EXPECT_TRUE(b.WantsToJudge());
@@ -79,7 +79,7 @@ TEST(Membership, TheNextOneActsWhenTheCoordinatorIsSuspected) {
 }
 
 TEST(Membership, ARoundAsksAllTheSuspectsToo) {
-  Membership a(kA, kAll);
+  Membership a(kA, kEverybody);
   (void)a.OnBroken(kC);
   const auto actions = a.OnJudge();
   EXPECT_EQ(SentTo<wire::GroupAsk>(actions), (WorkerSet{kB, kC}));
@@ -183,15 +183,15 @@ TEST(Membership, AMinorityFencesItselfAndTellsItsVoters) {
 }
 
 TEST(Membership, AVoterKeepsItsPromise) {
-  Membership c(kC, kAll);
+  Membership c(kC, kEverybody);
   const Ballot low{1, 1, kA}, high{1, 1, kB};
-  EXPECT_EQ(SentTo<wire::GroupVote>(c.OnMessage(kB, wire::GroupAsk{high, kAll, {}})), WorkerSet{kB});
-  const auto nack = c.OnMessage(kA, wire::GroupAsk{low, kAll, {}});
+  EXPECT_EQ(SentTo<wire::GroupVote>(c.OnMessage(kB, wire::GroupAsk{high, kEverybody, {}})), WorkerSet{kB});
+  const auto nack = c.OnMessage(kA, wire::GroupAsk{low, kEverybody, {}});
   EXPECT_EQ(Sent<wire::GroupNack>(nack)[0].second.promised, high);
 }
 
 TEST(Membership, WhatAVoterHasAcceptedGoesOn) {
-  Membership b(kB, kAll);
+  Membership b(kB, kEverybody);
   (void)b.OnGone(kA);
   (void)b.OnJudge();
   const wire::AcceptedChange accepted{{1, 0, kA}, {{}, {kNew}}};
@@ -242,11 +242,11 @@ TEST(Membership, OfTwoNewcomersOfOneRankOneIsLetIn) {
 }
 
 TEST(Membership, AViewWithoutThisWorkerAndARefusalEndItsPart) {
-  Membership lost(kC, kAll);
+  Membership lost(kC, kEverybody);
   (void)lost.OnMessage(kA, wire::GroupView{2, {kA, kB}});
   EXPECT_EQ(lost.standing(), Standing::kLost);
 
-  Membership refused(kC, kAll);
+  Membership refused(kC, kEverybody);
   (void)refused.OnRefused(kA, 1);  // not newer than what this one knows
   EXPECT_EQ(refused.standing(), Standing::kIn);
   (void)refused.OnRefused(kA, 2);
@@ -254,25 +254,25 @@ TEST(Membership, AViewWithoutThisWorkerAndARefusalEndItsPart) {
 }
 
 TEST(Membership, AnOlderViewChangesNothing) {
-  Membership a(kA, kAll);
+  Membership a(kA, kEverybody);
   (void)a.OnMessage(kB, wire::GroupView{3, {kA, kB}});
-  (void)a.OnMessage(kB, wire::GroupView{2, kAll});
+  (void)a.OnMessage(kB, wire::GroupView{2, kEverybody});
   EXPECT_EQ(a.epoch(), 3u);
   EXPECT_EQ(a.members(), (WorkerSet{kA, kB}));
 }
 
 TEST(Membership, LetsInMembersAndNewcomersAndNobodyThatItHasRemoved) {
-  Membership a(kA, kAll);
+  Membership a(kA, kEverybody);
   EXPECT_TRUE(a.LetsIn(kB, wire::GroupNack{}));
   EXPECT_FALSE(a.LetsIn(kNew, wire::GroupNack{}));
   EXPECT_TRUE(a.LetsIn(kNew, wire::GroupReport{0, {}, {{kNew, {}}}}));
   EXPECT_FALSE(a.LetsIn(kNew, wire::GroupReport{0, {}, {{kD, {}}}}));
   (void)a.OnMessage(kB, wire::GroupView{2, {kA, kB}});
-  EXPECT_FALSE(a.LetsIn(kC, wire::GroupView{3, kAll}));
+  EXPECT_FALSE(a.LetsIn(kC, wire::GroupView{3, kEverybody}));
 }
 
 TEST(Membership, AReportThatNothingComesOfIsSettled) {
-  Membership b(kB, kAll);
+  Membership b(kB, kEverybody);
   (void)b.OnBroken(kC);
   (void)b.OnSettled(kC);
   EXPECT_TRUE(b.suspects().empty());
@@ -280,7 +280,7 @@ TEST(Membership, AReportThatNothingComesOfIsSettled) {
 }
 
 TEST(Membership, AfterItsEndNothingHappens) {
-  Membership a(kA, kAll);
+  Membership a(kA, kEverybody);
   (void)a.Leave();
   EXPECT_TRUE(a.ended());
   EXPECT_TRUE(a.OnGone(kB).empty());
