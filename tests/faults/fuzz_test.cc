@@ -33,8 +33,8 @@ class Fuzz : public testing::Test {
   void SetUp() override {
     const auto store = std::make_shared<TestStore>();
     std::vector<std::thread> starts;
+    for (int rank : {0, 1}) nodes.push_back(std::make_unique<faults::ProxiedNode>(rank + 1));
     for (int rank : {0, 1}) {
-      nodes.push_back(std::make_unique<faults::ProxiedNode>(rank + 1));
       starts.emplace_back([this, rank, store] {
         WorkerOptions options{.name = rank ? "b" : "a", .rank = rank, .world_size = 2, .store = store};
         options.functions = std::make_shared<Functions>();
