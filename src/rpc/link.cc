@@ -13,6 +13,14 @@ constexpr std::chrono::seconds kHandshakeLimit{5};
 
 std::atomic<uint64_t> last_link{0};
 
+// What a stranger has written, for logs and errors: any byte may stand in it.
+std::string Shown(std::string text) {
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text;
+}
+
 }  // namespace
 
 Link::Link(std::shared_ptr<LinkHost> host, std::shared_ptr<transport::Connection> connection,
@@ -34,10 +42,8 @@ std::shared_ptr<Link> Link::Dial(std::shared_ptr<LinkHost> host, std::shared_ptr
   auto link = std::make_shared<Link>(std::move(host), std::move(connection), std::move(session));
   link->dial_ = dial;
   link->failed_ = std::move(failed);
-  link->hello_ = wire::Encode(wire::Hello{.from = link->host_->self().id,
-                                          .from_name = link->host_->self().name,
-                                          .to = to,
-                                          .nonce = RandomBytes()});
+  link->hello_ = wire::Encode(wire::Hello{
+      .from = link->host_->self().id, .from_name = link->host_->self().name, .to = to, .nonce = RandomBytes()});
   link->Queue(wire::FrameKind::kHello, link->hello_);
   link->Begin();
   return link;
@@ -51,7 +57,12 @@ void Link::Begin() {
                    .text = "the handshake on " + late->description() + " took more than 5 s"});
     }
   });
+  const auto oldest = accepted_ ? host_->half_open().Add(id_, connection_) : nullptr;
   connection_->Start(shared_from_this(), shared_from_this());
+  if (oldest) {
+    oldest->Abort({.code = ErrorCode::kDisconnected,
+                   .text = oldest->description() + ": too many connections on which nobody has said who he is"});
+  }
 }
 
 void Link::Queue(wire::FrameKind kind, std::string body, uint64_t acknowledged) {
@@ -114,11 +125,13 @@ void Link::OnHandshake(const wire::FrameHeader& header, const std::string& body)
   if (stage_ == Stage::kChallenge && header.kind == Kind::kChallenge) return OnChallenge(body);
   if (stage_ == Stage::kWelcome && header.kind == Kind::kWelcome) return OnWelcome(body);
   if (stage_ == Stage::kResume && header.kind == Kind::kResume) {
+    host_->clock().Cancel(limit_);
     stage_ = Stage::kTaken;
     with_session_ = true;
     return session_->OnProof(shared_from_this(), number_, wire::DecodeResumeState(body));
   }
   if (stage_ == Stage::kWelcomeResume && header.kind == Kind::kResume) {
+    host_->clock().Cancel(limit_);
     stage_ = Stage::kTaken;
     return session_->OnWelcome(shared_from_this(), wire::DecodeResumeState(body));
   }
@@ -133,10 +146,16 @@ void Link::RefuseAndClose(wire::RefuseCode code, const std::string& text) {
 }
 
 void Link::OnHello(const std::string& body) {
+  if (const uint16_t version = wire::VersionOfHello(body); version != wire::Hello::kVersion) {
+    return RefuseAndClose(wire::RefuseCode::kVersion, "the two speak different versions of the protocol, " +
+                                                          std::to_string(version) + " and " +
+                                                          std::to_string(wire::Hello::kVersion));
+  }
   const wire::Hello hello = wire::DecodeHello(body);
   if (hello.to != host_->self().id) {
-    return RefuseAndClose(wire::RefuseCode::kOtherWorker,
-                          "'" + hello.from_name + "' looks for another worker, or another life of this one");
+    return RefuseAndClose(
+        wire::RefuseCode::kOtherWorker,
+        "'" + Shown(hello.from_name.substr(0, 64)) + "' looks for another worker, or another life of this one");
   }
   hello_ = body;
   other_ = {hello.from, hello.from_name};
@@ -177,34 +196,34 @@ void Link::OnWelcome(const std::string& body) {
   if (!SameDigest(welcome.mac, wire::MacOfWelcome(host_->job_key(), hello_, challenge_, number_))) {
     throw Error(ErrorCode::kPermissionDenied, "another worker than '" + session_->peer().name + "' answers there");
   }
-  stage_ = Stage::kWelcomeResume;
   failed_ = nullptr;
+  stage_ = Stage::kWelcomeResume;
   Known();
 }
 
 void Link::OnRefuse(const std::string& body) {
+  wire::Refuse refuse = wire::DecodeRefuse(body);
+  if (stage_ != Stage::kTaken) refuse.text = Shown(std::move(refuse.text));
   using wire::RefuseCode;
-  const wire::Refuse refuse = wire::DecodeRefuse(body);
   // Who is there is not the peer, so its next address is tried.
-  const bool refused = refuse.code == RefuseCode::kOtherWorker || refuse.code == RefuseCode::kVersion ||
-                       refuse.code == RefuseCode::kKey;
+  const bool refused =
+      refuse.code == RefuseCode::kOtherWorker || refuse.code == RefuseCode::kVersion || refuse.code == RefuseCode::kKey;
   if (with_session_) session_->OnRefused(shared_from_this(), refuse);
-  auto failed = std::exchange(failed_, nullptr);
-  if (failed && (refused || !with_session_)) {
+  if (auto failed = std::exchange(failed_, nullptr); failed && (refused || !with_session_)) {
     failed(refused, {.code = ErrorCode::kUnreachable, .text = connection_->description() + ": " + refuse.text});
   }
   Close({.code = ErrorCode::kDisconnected, .text = refuse.text});
 }
 
 void Link::Known() {
-  host_->clock().Cancel(limit_);
+  if (accepted_) host_->half_open().Remove(id_);
   connection_->SetBodyLimit(wire::kMaxBodyBytes);
 }
 
 void Link::OnClosed(const Failure& reason) {
   host_->clock().Cancel(limit_);
-  auto failed = std::exchange(failed_, nullptr);
-  if (failed && !with_session_) failed(false, reason);
+  if (accepted_) host_->half_open().Remove(id_);
+  if (auto failed = std::exchange(failed_, nullptr); failed && !with_session_) failed(false, reason);
   if (with_session_) session_->OnClosed(shared_from_this(), reason);
 }
 

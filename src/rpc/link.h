@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "rpc/half_open.h"
 #include "rpc/members.h"
 #include "rpc/session.h"
 #include "transport/transport.h"
@@ -30,14 +31,15 @@ class LinkHost {
   // The session that takes connections of this peer; nullptr when the group has ended here.
   virtual std::shared_ptr<Session> AcceptingSession(const Peer& peer) = 0;
   virtual Clock& clock() = 0;
+  virtual HalfOpen& half_open() = 0;
 };
 
 class Link final : public transport::Receiver,
                    public transport::FrameSource,
                    public std::enable_shared_from_this<Link> {
  public:
-  // The handshake of a dialed link has failed before the other side gave its Challenge; or `refused`, before or after:
-  // another worker is there, so this address will never do.
+  // The handshake of a dialed link has failed before the other side gave its Challenge, or somebody else is there:
+  // `refused`, so this address will never do. The session knows of the second already, and that the dial goes on.
   using OnFailed = UniqueFunction<void(bool refused, const Failure& why)>;
 
   // Both begin the handshake. Accept() takes a connection of whoever called; Dial() one that was made for `session`,

@@ -58,6 +58,7 @@ class Rpc::Impl final : public SessionHost,
   std::optional<Member> Admit(const Peer& stranger) override;
   std::shared_ptr<Session> AcceptingSession(const Peer& peer) override;
   Clock& clock() override { return *options_.clock; }
+  HalfOpen& half_open() override { return half_open_; }
 
   // ServedCallHost
   const Interceptors& interceptors() const override { return options_.interceptors; }
@@ -112,6 +113,7 @@ class Rpc::Impl final : public SessionHost,
   const std::shared_ptr<BulkBudget> budget_;
   PendingCalls pending_;
   ServedCalls served_;
+  HalfOpen half_open_;
   std::atomic<uint64_t> sent_{0}, handled_{0}, serving_{0}, dropped_{0};
   mutable std::mutex sessions_mutex_;
   std::string stop_reason_;  // guarded by sessions_mutex_; not empty once stopped

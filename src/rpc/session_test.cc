@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "base/log.h"
 #include "rpc/test_pair.h"
 
 namespace gradwire::rpc {
@@ -276,6 +277,70 @@ TEST_F(SessionTest, AnotherJobsKeyIsRefusedOnBothSides) {
   EXPECT_TRUE(line.first->closing());
   EXPECT_FALSE(pair.near->session->has_path());
   EXPECT_TRUE(pair.far->header_steps.empty());
+  ASSERT_EQ(pair.near->ended.size(), 1u) << "there is no other address to try";
+  EXPECT_EQ(pair.near->ended[0].code, ErrorCode::kUnreachable);
+  EXPECT_NE(pair.near->ended[0].text.find("belongs to another job"), std::string::npos);
+}
+
+TEST_F(SessionTest, AHelloOfAnotherVersionIsRefused) {
+  wire::Hello hello{.from = {0, 4}, .from_name = "near", .to = {1, 5}};
+  hello.version = 3;
+  const auto stranger = std::make_shared<HandConnection>();
+  Link::Accept(pair.far, stranger);
+  stranger->Deliver(transport::MakeFrame({.kind = Kind::kHello}, wire::Encode(hello)));
+  ASSERT_EQ(stranger->out.size(), 1u);
+  const std::string body(stranger->out[0].head.data() + wire::FrameHeader::kSize,
+                         stranger->out[0].head_size - wire::FrameHeader::kSize);
+  const wire::Refuse refuse = wire::DecodeRefuse(body + std::string(stranger->out[0].body));
+  EXPECT_EQ(refuse.code, wire::RefuseCode::kVersion);
+  EXPECT_NE(refuse.text.find("3 and 2"), std::string::npos);
+  EXPECT_TRUE(stranger->closing());
+  stranger->TellEnd();
+}
+
+// A log and an error show what it wrote.
+TEST_F(SessionTest, AStrangerCannotWriteMoreThanALineOfText) {
+  std::vector<std::string> lines;
+  const LogSink before = SetLogSink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  const std::string name = "near\nerror: all is lost\x1b[2J\xff" + std::string(200, 'x');
+  const auto stranger = std::make_shared<HandConnection>();
+  Link::Accept(pair.far, stranger);
+  stranger->Deliver(transport::MakeFrame({.kind = Kind::kHello}, wire::Encode(wire::Hello{.from_name = name})));
+  stranger->TellEnd();
+  SetLogSink(before);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("'near?error: all is lost?[2J?xxx"), std::string::npos) << lines[0];
+  EXPECT_LT(lines[0].size(), 250u);
+
+  Send("first");
+  HandPair::Line& line = pair.Connect(*pair.near);
+  line.first->Deliver(transport::MakeFrame(
+      {.kind = Kind::kRefuse}, wire::Encode(wire::Refuse{.code = wire::RefuseCode::kKey, .text = "no\n\xff"})));
+  ASSERT_EQ(pair.near->ended.size(), 1u);
+  EXPECT_NE(pair.near->ended[0].text.find("no??"), std::string::npos);
+}
+
+TEST_F(SessionTest, OfTooManyThatSayNothingTheOldestGo) {
+  HandPair::Line& line = Open();
+  std::vector<std::shared_ptr<HandConnection>> strangers;
+  for (size_t i = 0; i < HalfOpen::kMost; ++i) {
+    strangers.push_back(std::make_shared<HandConnection>());
+    Link::Accept(pair.far, strangers.back());
+  }
+  EXPECT_FALSE(strangers[0]->closing());
+  strangers[5]->Break();
+  strangers[5]->TellEnd();  // makes room by itself
+  for (int i = 0; i < 3; ++i) {
+    strangers.push_back(std::make_shared<HandConnection>());
+    Link::Accept(pair.far, strangers.back());
+  }
+  EXPECT_TRUE(strangers[0]->closing() && strangers[1]->closing());
+  for (size_t i = 2; i < strangers.size(); ++i) EXPECT_EQ(strangers[i]->closing(), i == 5) << i;
+  EXPECT_FALSE(line.second->closing()) << "who has proved itself is not among them";
+  for (const auto& stranger : strangers) {
+    stranger->Break();
+    stranger->TellEnd();
+  }
 }
 
 TEST_F(SessionTest, APingIsAnsweredAtOnce) {

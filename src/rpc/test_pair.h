@@ -98,6 +98,7 @@ class HandHost : public SessionHost, public LinkHost, public std::enable_shared_
 
   const Peer& self() const override { return self_; }
   Clock& clock() override { return clock_; }
+  HalfOpen& half_open() override { return half_open_; }
   const std::string& job_key() const override { return key; }
   std::optional<Member> FindMember(WorkerId id) const override {
     return id == other_.id ? std::optional(Member{.peer = other_}) : std::nullopt;
@@ -148,6 +149,7 @@ class HandHost : public SessionHost, public LinkHost, public std::enable_shared_
  private:
   const Peer self_, other_;
   HandClock& clock_;
+  HalfOpen half_open_;
 };
 
 // `near` dials `far` unless the test says otherwise.

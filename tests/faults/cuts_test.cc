@@ -7,67 +7,19 @@
 #include <utility>
 #include <vector>
 
-#include "base/loop.h"
-#include "base/thread_pool.h"
-#include "faults/cutting_proxy.h"
-#include "gradwire/worker.h"
-#include "transport/tcp/tcp_transport.h"
-#include "worker/parts.h"
+#include "faults/proxied_node.h"
 #include "worker/test_store.h"
 
 namespace gradwire {
 namespace {
-
-// TCP whose published address is that of a proxy.
-class ProxiedTransport final : public transport::Transport {
- public:
-  ProxiedTransport(Loop& loop, uint64_t seed) : tcp_(loop), seed_(seed) {}
-  std::string_view scheme() const override { return "tcp"; }
-  std::string Listen(AcceptCallback accept) override {
-    proxy_ = std::make_unique<faults::CuttingProxy>(tcp_.Listen(std::move(accept)), seed_);
-    return proxy_->address();
-  }
-  void Connect(const std::string& address, TimePoint limit, ConnectCallback callback) override {
-    tcp_.Connect(address, limit, std::move(callback));
-  }
-  void Stop() override { tcp_.Stop(); }
-  faults::CuttingProxy& proxy() { return *proxy_; }
-
- private:
-  transport::TcpTransport tcp_;
-  const uint64_t seed_;
-  std::unique_ptr<faults::CuttingProxy> proxy_;
-};
-
-struct Node {
-  explicit Node(uint64_t seed) {
-    loop = std::make_shared<Loop>();
-    transport = std::make_shared<ProxiedTransport>(*loop, seed);
-    parts = std::make_shared<WorkerParts>();
-    parts->clock = loop;
-    parts->executor = pool = std::make_shared<ThreadPool>(ThreadPool::Options{.max_running = 4});
-    parts->transports = {transport};
-  }
-  ~Node() {
-    worker.reset();
-    transport->Stop();
-    pool->Stop();
-    loop->Stop();
-  }
-  std::shared_ptr<Loop> loop;
-  std::shared_ptr<ThreadPool> pool;
-  std::shared_ptr<ProxiedTransport> transport;
-  std::shared_ptr<WorkerParts> parts;
-  std::unique_ptr<Worker> worker;
-};
 
 class Cuts : public testing::Test {
  protected:
   void SetUp() override {
     const auto store = std::make_shared<TestStore>();
     std::vector<std::thread> starts;
+    for (int rank : {0, 1}) nodes.push_back(std::make_unique<faults::ProxiedNode>(rank + 1));
     for (int rank : {0, 1}) {
-      nodes.push_back(std::make_unique<Node>(rank + 1));
       starts.emplace_back([this, rank, store] {
         WorkerOptions options{.name = rank ? "b" : "a", .rank = rank, .world_size = 2, .store = store};
         options.functions = std::make_shared<Functions>();
@@ -88,7 +40,7 @@ class Cuts : public testing::Test {
   }
 
   std::atomic<int64_t> runs{0};
-  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<std::unique_ptr<faults::ProxiedNode>> nodes;
 };
 
 TEST_F(Cuts, OfALoadedPairLoseNothing) {

@@ -92,8 +92,22 @@ void CuttingProxy::Accept() {
     SetNonBlocking(near);
     SetNonBlocking(far);
     ++accepted_;
-    pipes_.push_back(std::unique_ptr<Pipe>(new Pipe{.fds = {near, far}}));
+    std::lock_guard lock(recordings_mutex_);
+    pipes_.push_back(std::unique_ptr<Pipe>(new Pipe{.fds = {near, far}, .recording = recordings_.size()}));
+    recordings_.emplace_back();
   }
+}
+
+void CuttingProxy::Record(const Pipe& pipe, int side, std::string_view bytes) {
+  std::lock_guard lock(recordings_mutex_);
+  Recording& recording = recordings_[pipe.recording];
+  std::string& carried = side == 0 ? recording.of_maker : recording.of_other;
+  carried += bytes.substr(0, kMostRecorded - std::min(kMostRecorded, carried.size()));
+}
+
+std::vector<CuttingProxy::Recording> CuttingProxy::recordings() const {
+  std::lock_guard lock(recordings_mutex_);
+  return recordings_;
 }
 
 bool CuttingProxy::Move(Pipe& pipe) {
@@ -106,6 +120,7 @@ bool CuttingProxy::Move(Pipe& pipe) {
       if (got > 0) {
         to_other.append(bytes, static_cast<size_t>(got));
         bytes_ += static_cast<uint64_t>(got);
+        Record(pipe, side, {bytes, static_cast<size_t>(got)});
         int64_t left = cut_after_;
         if (left >= 0) {
           left -= got;

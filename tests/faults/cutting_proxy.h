@@ -7,6 +7,7 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -27,19 +28,30 @@ class CuttingProxy {
   // Breaks the next connection that moves bytes, once it has moved `bytes` more.
   void CutAfter(uint64_t bytes) { cut_after_ = bytes; }
 
-  uint64_t cuts() const { return cuts_; }           // connections broken
-  uint64_t accepted() const { return accepted_; }   // connections carried
-  uint64_t bytes() const { return bytes_; }         // carried, both directions
+  // What the connections so far have carried, the first kMostRecorded bytes of each direction: of the side that had
+  // connected, and of the other.
+  struct Recording {
+    std::string of_maker, of_other;
+  };
+  static constexpr size_t kMostRecorded = 64 * 1024;
+  std::vector<Recording> recordings() const;
+  const std::string& target() const { return target_; }
+
+  uint64_t cuts() const { return cuts_; }          // connections broken
+  uint64_t accepted() const { return accepted_; }  // connections carried
+  uint64_t bytes() const { return bytes_; }        // carried, both directions
 
  private:
   struct Pipe {  // one connection: two sockets, and what was read of each and not yet written to the other
     int fds[2];
     std::string waiting[2];  // to fds[i]
     bool ended[2] = {false, false};
+    size_t recording = 0;
   };
 
   void Run();
   void Accept();
+  void Record(const Pipe& pipe, int side, std::string_view bytes);
   bool Move(Pipe& pipe);  // false: it is over
   void Break(Pipe& pipe);
 
@@ -52,6 +64,8 @@ class CuttingProxy {
   std::atomic<int64_t> cut_after_{-1};
   std::atomic<uint64_t> cuts_{0}, accepted_{0}, bytes_{0};
   std::minstd_rand random_;
+  mutable std::mutex recordings_mutex_;  // guards:
+  std::vector<Recording> recordings_;
   std::vector<std::unique_ptr<Pipe>> pipes_;
   std::thread thread_;
 };

@@ -13,6 +13,8 @@ from gradwire import rpc
 
 HANDSHAKE_LIMIT_S = 5
 MAGIC = 0x31445247
+VERSION = 2
+MESSAGES = (3, 4, 5, 7, 8)
 
 
 def socket_inodes():
@@ -37,21 +39,33 @@ def listening_port():
     return port
 
 
-def frame(kind, body, version=1, body_size=None, bulk_size=0, number=0, acknowledged=0):
+def frame(kind, body, version=VERSION, body_size=None, bulk_size=0, number=0, acknowledged=0):
     """docs/wire.md, "Frames"."""
     size = len(body) if body_size is None else body_size
     return struct.pack("<BBHIQQQ", kind, version, 0, size, bulk_size, number, acknowledged) + body
 
 
-def hello(key=b"no such key", version=1, rank=0, to_rank=1, name=b"worker0"):
-    """docs/wire.md, "Handshake"."""
+def hello(version=VERSION, rank=0, to_rank=1, name=b"worker0", nonce=bytes(32)):
+    """docs/wire.md, "Handshake". The incarnations are no worker's."""
     return b"".join(
         (
-            struct.pack("<IHH", MAGIC, version, len(key)) + key,
+            struct.pack("<IH", MAGIC, version),
             struct.pack("<IIH", 1, rank, len(name)) + name,
-            struct.pack("<II", 1, to_rank),
+            struct.pack("<II", 1, to_rank) + nonce,
         )
     )
+
+
+def proof(number=1, mac=bytes(32)):
+    return struct.pack("<Q", number) + mac
+
+
+def resume(taken=0, count=0):
+    return struct.pack("<QI", taken, count)
+
+
+def refuse(code=6, number=0, text=b"ended"):
+    return struct.pack("<BQH", code, number, len(text)) + text
 
 
 def noise():
@@ -64,15 +78,23 @@ def strange():
     yield b""  # connects and says nothing
     yield from noise()
     yield b"GET / HTTP/1.1\r\nHost: worker1\r\n\r\n"
-    yield frame(1, hello())  # a right form, another job's key
+    yield frame(1, hello())  # a right form, another life of the worker
+    yield frame(1, hello()) + frame(10, proof()) + frame(11, resume()) + frame(3, b"x", number=1)
     yield frame(1, hello(version=9))
     yield frame(1, hello(to_rank=7))
     yield frame(1, hello(name=b"nobody"))
+    yield frame(1, hello(nonce=b"short"))
     yield frame(1, b"")
-    yield frame(1, hello(), version=2)
-    yield frame(2, hello())  # a welcome where a hello belongs
-    for kind in (0, 3, 4, 5, 6, 7, 8, 255):  # no handshake first
-        yield frame(kind, hello(), number=1)
+    yield frame(1, hello(), version=1)
+    yield frame(1, hello(), version=3)
+    yield frame(1, hello(), acknowledged=1)
+    for kind in (0, *range(2, 17), 255):  # no Hello first
+        yield frame(kind, hello(), number=int(kind in MESSAGES))
+        yield frame(kind, b"")
+    yield frame(10, proof()) + frame(11, resume())
+    yield frame(11, resume(count=2**32 - 1))
+    yield frame(12, refuse())  # a refusal where nothing was asked
+    yield frame(12, refuse(code=1, number=2**62))
     yield frame(1, hello(), body_size=2**32 - 1)  # oversized
     yield frame(1, hello(), body_size=4097)
     yield frame(1, hello(), bulk_size=2**63)
