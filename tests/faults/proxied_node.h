@@ -42,7 +42,7 @@ struct ProxiedNode {
     transport = std::make_shared<ProxiedTransport>(*loop, seed);
     parts = std::make_shared<WorkerParts>();
     parts->clock = loop;
-    parts->executor = pool = std::make_shared<ThreadPool>(ThreadPool::Options{.max_running = 4, .clock = loop});
+    parts->executor = pool = std::make_shared<ThreadPool>(ThreadPool::Options{.max_running = 4});
     parts->transports = {transport};
   }
   ~ProxiedNode() {

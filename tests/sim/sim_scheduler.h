@@ -95,6 +95,7 @@ class SimNode final : public Clock, public Executor, public std::enable_shared_f
   void Cancel(TimerId id) override;
 
   void Post(Task task) override;
+  void PostHandler(uint64_t, Task task) override { Post(std::move(task)); }
   bool Await(Event& event, std::optional<Duration> limit = std::nullopt) override;
   bool InTask() const override { return scheduler_->InTask(); }
   bool OwnsThisThread() const override { return false; }
