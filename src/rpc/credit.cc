@@ -58,8 +58,14 @@ std::vector<Task> Credit::Close() {
   return AdmitLocked();
 }
 
-std::optional<uint64_t> Credit::Begin() {
-  const uint64_t begun = begun_.fetch_add(1, std::memory_order_relaxed) + 1;
+void Credit::Arrive() {
+  if (unbegun_.fetch_add(1, std::memory_order_relaxed) < kWindow) return;
+  throw Error(ErrorCode::kInvalid, "more than " + std::to_string(kWindow) + " of its calls wait to be begun");
+}
+
+std::optional<uint64_t> Credit::Begin(bool bounded) {
+  if (bounded) unbegun_.fetch_sub(1, std::memory_order_relaxed);
+  const uint64_t begun = begun_.fetch_add(1, std::memory_order_acq_rel) + 1;  // after what is not counted now
   // Often enough: when the sender's last one is begun, less than this many are not known to be.
   if (begun % (kWindow / 4) != 0) return std::nullopt;
   return begun;

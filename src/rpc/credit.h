@@ -34,8 +34,13 @@ class Credit {
   // From now on all may go. Those that waited are returned.
   std::vector<Task> Close();
 
-  // The receiver's side: it has begun one more. What to tell the sender, when it is time to.
-  std::optional<uint64_t> Begin();
+  // The receiver's side.
+
+  // A request that has to wait for credit has come. Throws Error(kInvalid) when its sender cannot have had any: of those
+  // that it knows to be begun, none is still among the ones that wait here.
+  void Arrive();
+  // It has begun one more, `bounded` when it was one for Arrive(). What to tell the sender, when it is time to.
+  std::optional<uint64_t> Begin(bool bounded);
 
  private:
   std::vector<Task> AdmitLocked();
@@ -47,6 +52,7 @@ class Credit {
   std::deque<Task> waiting_;
 
   std::atomic<uint64_t> begun_{0};  // of the other side's
+  std::atomic<uint64_t> unbegun_{0};  // of the other side's, those for Arrive() only
 };
 
 }  // namespace gradwire::rpc

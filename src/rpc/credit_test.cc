@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+#include <vector>
+
 #include "gradwire/error.h"
 
 namespace gradwire::rpc {
@@ -70,22 +73,59 @@ TEST(C4, NobodyWaitsAfterTheEnd) {
   EXPECT_FALSE(e.Keep(2));
 }
 
-// The two sides together: however much is sent, as long as all is begun in the end, all goes.
+// The two sides together: however much is sent, as long as all is begun in the end, all goes, and the receiver never
+// takes its peer for one that breaks the rule.
 TEST(C4, EverythingGoesWhenEverythingIsBegun) {
   Credit sender, receiver;
   uint64_t sent = 0, begun = 0;
+  const auto send_one = [&] {
+    ++sent;
+    receiver.Arrive();
+  };
   for (int i = 0; i < 10'000; ++i) {
-    Task send = [&] { ++sent; };
-    if (sender.TakeOrKeep(send)) ++sent;
+    Task send = send_one;
+    if (sender.TakeOrKeep(send)) send();
   }
   while (begun < sent) {
     ++begun;
     ASSERT_LE(sent - begun, kWindow);
-    if (const auto grant = receiver.Begin()) {
+    if (const auto grant = receiver.Begin(true)) {
       for (Task& task : sender.Grant(*grant)) task();
     }
   }
   EXPECT_EQ(sent, 10'000u);
+}
+
+TEST(C4, TheReceiverKnowsWhoSendsWithoutCredit) {
+  Credit receiver;
+  for (uint64_t i = 0; i < kWindow; ++i) receiver.Arrive();
+  EXPECT_THROW(receiver.Arrive(), Error);
+}
+
+// Requests that wait for nobody are begun before and after the others: no order of them makes a fault of it.
+TEST(C4, RequestsThatWaitForNobodyAreNoFault) {
+  std::mt19937 random(7);
+  for (int run = 0; run < 100; ++run) {
+    Credit sender, receiver;
+    std::vector<bool> arrived;  // bounded or not
+    for (int step = 0; step < 20'000; ++step) {
+      const uint32_t choice = random() % 4;
+      if (choice == 0) {
+        sender.Count();
+        arrived.push_back(false);
+      } else if (choice < 3) {
+        if (!sender.Take()) continue;
+        arrived.push_back(true);
+        ASSERT_NO_THROW(receiver.Arrive());
+      } else if (!arrived.empty()) {
+        const size_t which = random() % arrived.size();
+        const bool bounded = arrived[which];
+        arrived[which] = arrived.back();
+        arrived.pop_back();
+        if (const auto grant = receiver.Begin(bounded)) (void)sender.Grant(*grant);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -21,9 +21,15 @@ size_t SizeOf(const std::vector<wire::BulkTarget>& storages) {
 Task Rpc::Impl::OnRequest(const std::shared_ptr<Session>& session, wire::Request request) {
   auto entry = options_.internal_functions->Find(request.function);
   const bool is_internal = entry && entry->is_internal;
+  // What bears a name of the library's own may be control, which waits for no credit: only programs' calls are bounded.
+  const bool is_bounded = !entry;
   if (!entry) entry = options_.functions->Find(request.function);
   const int64_t time_left_us = request.time_left_us;
   auto call = std::make_shared<ServedCallImpl>(shared_from_this(), session, std::move(request), entry, is_internal);
+  if (is_bounded) {
+    session->credit().Arrive();
+    call->set_bounded();
+  }
   if (time_left_us > 0) call->set_deadline(clock().Now() + std::chrono::microseconds(time_left_us));
   if (!is_internal) serving_.fetch_add(1);
   // One that runs at once cannot be cancelled.

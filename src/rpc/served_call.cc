@@ -91,7 +91,7 @@ std::shared_ptr<void> ServedCallImpl::EnterInterceptors() {
 void ServedCallImpl::NoteBegun() {
   if (begun_.exchange(true)) return;
   request_.lease.reset();
-  if (const auto begun = session_->credit().Begin()) host_->SendCredit(session_, *begun);
+  if (const auto begun = session_->credit().Begin(is_bounded_)) host_->SendCredit(session_, *begun);
 }
 
 void ServedCallImpl::Run() {

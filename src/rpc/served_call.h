@@ -41,6 +41,8 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   void Header();
   // Runs the handler on this thread; what it throws becomes the reply.
   void Run();
+  // It had to wait for credit, and is counted against it until it begins (C4).
+  void set_bounded() { is_bounded_ = true; }
   // Refuses to run a call whose written deadline is over (C2).
   void set_deadline(TimePoint deadline) { deadline_ = deadline; }
   std::optional<TimePoint> deadline() const { return deadline_; }
@@ -86,6 +88,7 @@ class ServedCallImpl final : public IncomingCall, public std::enable_shared_from
   wire::Request request_;
   CallState state_;
   std::optional<TimePoint> deadline_;
+  bool is_bounded_ = false;
   std::atomic<bool> answered_{false};
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> begun_{false};
