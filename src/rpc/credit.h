@@ -36,8 +36,8 @@ class Credit {
 
   // The receiver's side.
 
-  // A request that has to wait for credit has come. Throws Error(kInvalid) when its sender cannot have had any: of those
-  // that it knows to be begun, none is still among the ones that wait here.
+  // A request that has to wait for credit has come. Throws Error(kInvalid) when its sender cannot have had any: more
+  // than a window of such requests would wait to be begun.
   void Arrive();
   // It has begun one more, `bounded` when it was one for Arrive(). What to tell the sender, when it is time to.
   std::optional<uint64_t> Begin(bool bounded);
