@@ -9,6 +9,7 @@
 #include "python_handler.h"
 #include "python_worker.h"
 #include "registered_function.h"
+#include "release.h"
 
 namespace gradwire::python {
 namespace {
@@ -63,7 +64,10 @@ void BindWorker(py::module_& module) {
   module.attr("UNSET_TIMEOUT") = kUnsetTimeout;
   module.attr("OPEN_GROUP") = WorkerOptions::kOpenGroup;
   module.def("is_worker_thread", IsWorkerThread);
-  module.def("note_fork", OfProcess::NoteFork);
+  module.def("note_fork", [] {
+    OfProcess::NoteFork();
+    ForgetReleases();
+  });
   module.def("note_exit", NoteExit);
   module.def("load_functions", LoadFunctions, py::arg("path"));
   module.def("register_function", RegisterFunction, py::arg("name"), py::arg("function"));

@@ -12,6 +12,7 @@
 #include "python_handler.h"
 #include "python_parts.h"
 #include "reference.h"
+#include "release.h"
 #include "script_call.h"
 #include "store.h"
 #include "value_decoder.h"
@@ -98,6 +99,7 @@ PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py
   options.thread_stop = LeaveThread;
   options.stop_limit = kStopLimit;
   options.describe_error = DescribeCaught;
+  StartReleases();
   HoldCalls();
   worker_ = WithoutLock([&] { return std::make_shared<Worker>(std::move(options)); });
 }
@@ -206,6 +208,7 @@ void PythonWorker::Shutdown(bool graceful, double timeout) {
   if (!worker_) return;
   const auto limit = std::max(ToMilliseconds(timeout), std::chrono::milliseconds(0));
   WithoutLock([&] { worker_->shutdown(graceful, limit); });
+  ReleaseNow();
 }
 
 void PythonWorker::Abandon() {
