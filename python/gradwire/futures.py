@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -127,7 +127,36 @@ def wait_all(futures: list[Future[Any]]) -> list[Any]:
     first_end: Future[None] = Future()
     for future in futures:
         first_end._follow(future)
-    inner = torch.futures.collect_all(cast(list[torch.futures.Future[Any]], futures))
+    inner = _collection_of_torch(futures)
     inner.add_done_callback(lambda _: first_end.set_result(None))
     first_end.wait()
     return inner.wait() and [future.wait() for future in futures]
+
+
+_collection_of_torch: Callable[[list[Any]], Any] = torch._C._collect_all
+
+
+def _collect_all(futures: list[Any]) -> Any:
+    """What `torch.futures.collect_all` and `torch.futures.wait_all` call. A collection of futures of calls is one, too:
+    Ctrl-C ends a wait for it, and it does not use up the threads of a worker."""
+    futures = list(futures)
+    inner = _collection_of_torch(futures)
+    if not any(isinstance(future, Future) for future in futures):
+        return inner
+    collected: Future[Any] = Future()
+    for future in futures:
+        collected._follow(future)
+
+    def complete(done: Any) -> None:
+        try:
+            value = done.value()
+        except Exception as error:
+            collected.set_exception(error)
+        else:
+            collected.set_result(value)
+
+    inner.add_done_callback(complete)
+    return collected
+
+
+torch._C._collect_all = _collect_all
