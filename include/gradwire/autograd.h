@@ -39,7 +39,8 @@ class GRADWIRE_API Context {
 
 // Computes the gradients of the sum of `roots` (scalars that require grad and are no leaves) with respect to all leaves
 // on all workers that take part, into the context. Blocks. Throws Error: kInvalid for bad roots or an unknown context,
-// kRemote when a node failed on any worker, kDisconnected when one was lost. A failed pass adds no gradient (A3).
+// kRemote when a node failed on any worker, kDisconnected or kUnreachable when one was lost, or when this worker ends
+// meanwhile. A failed pass adds no gradient (A3).
 // Without `retain_graph` the graph is freed and a second pass over it fails.
 GRADWIRE_API void backward(Worker& worker, int64_t context_id, const std::vector<at::Tensor>& roots,
                            bool retain_graph = false);

@@ -26,6 +26,8 @@ void Autograd::Attach(std::shared_ptr<rpc::Rpc> rpc) { protocol_->Attach(CallsOv
 
 void Autograd::OnPeerEnded(const rpc::Peer& peer, const Failure& why) { protocol_->OnPeerEnded(peer.id, why); }
 
+void Autograd::Close(const Failure& why) { protocol_->Close(why); }
+
 ContextId Autograd::NewContext() { return protocol_->interceptor().table().New()->id(); }
 
 bool Autograd::Knows(ContextId context) const { return protocol_->interceptor().table().Find(context) != nullptr; }

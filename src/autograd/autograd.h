@@ -41,6 +41,9 @@ class GRADWIRE_API Autograd {
   // Each peer whose session has ended, and why: passes that it took part in end with that (A3), contexts that nobody is
   // left to release are released (A7). Any thread, also under a role.
   void OnPeerEnded(const rpc::Peer& peer, const Failure& why);
+  // This worker stops: every backward under way ends with `why`, wherever it waits, and so does each later one (C1).
+  // Before the calls stop. Any thread.
+  void Close(const Failure& why);
 
   // A new context, current nowhere yet.
   ContextId NewContext();

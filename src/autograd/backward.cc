@@ -1,7 +1,8 @@
-// The starter's side of a pass: mark, run, then commit on all its workers or abort on all (docs/autograd.md, "A pass").
+// The starter's side of a pass: mark, run, and the end that the table of passes gives (docs/autograd.md, "A pass").
 #include <ATen/ops/ones_like.h>
 #include <c10/core/GradMode.h>
 
+#include <numeric>
 #include <utility>
 
 #include "autograd/messages.h"
@@ -30,122 +31,140 @@ void CheckRoots(const TensorList& roots) {
   }
 }
 
-// Waits for several answers, or for the first failure.
-class Answers {
- public:
-  explicit Answers(size_t count) : left_(count) {
-    if (count == 0) event_.Set();
-  }
-  void Add(const std::optional<Failure>& failure) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (failure && !failure_) failure_ = failure;
-      if (--left_ > 0 && !failure_) return;
-      if (std::exchange(ended_, true)) return;
-    }
-    event_.Set();
-  }
-  std::optional<Failure> Await(Executor& executor) {
-    executor.Await(event_);
-    const std::lock_guard lock(mutex_);
-    return failure_;
-  }
-
- private:
-  Event event_;
-  std::mutex mutex_;
-  size_t left_;
-  bool ended_ = false;
-  std::optional<Failure> failure_;
-};
-
-std::optional<Failure> FailureOf(const Outcome& outcome) {
-  return outcome.ok() ? std::nullopt : std::optional(outcome.failure());
+FailurePtr WhyAbandoned(const std::string& worker) {
+  return std::make_shared<const Failure>(
+      Failure{.code = ErrorCode::kCancelled, .text = "the wait for the backward pass was ended", .worker = worker});
 }
 
 }  // namespace
 
 void Protocol::Backward(ContextId id, const TensorList& roots, bool retain_graph) {
-  const std::shared_ptr<ContextState> context = interceptor_->table().Find(id);
+  std::shared_ptr<ContextState> context = interceptor_->table().Find(id);
   if (!context) throw Error(UnknownContext(id, interceptor_->self().name));
   CheckRoots(roots);
   if (auto poison = context->poison()) throw Error(std::move(*poison));
-  const NodePtr root = c10::make_intrusive<SendBackward>(roots);
-  const auto participant = Begin(id, {calls_->self().id, next_pass_.fetch_add(1)}, retain_graph);
-  std::optional<Failure> failure;
-  std::set<WorkerId> others;
-  try {
-    failure = RunPass(participant, root, roots, others);
-  } catch (const std::exception& error) {
-    failure = Failure{.code = ErrorCode::kInternal, .text = error.what()};
-  }
-  if (failure) AbortAll(participant, others);
-  Forget(participant);
-  if (!failure) return;
-  if (failure->code == ErrorCode::kDisconnected) context->Poison(*failure);
-  throw Error(*failure);
-}
-
-std::optional<Failure> Protocol::RunPass(const std::shared_ptr<Participant>& participant, const NodePtr& root,
-                                         const TensorList& roots, std::set<WorkerId>& others) {
-  struct Marked : Answers {
-    Marked() : Answers(1) {}
-    std::set<WorkerId> others;
-  };
-  auto marked = std::make_shared<Marked>();
-  participant->BeginWalk(calls_->self().id.rank);
-  participant->Walk({root}, [marked](const std::optional<Failure>& failure, const std::set<WorkerId>& reached) {
-    marked->others = reached;
-    marked->Add(failure);
-  });
-  if (auto failure = marked->Await(calls_->executor())) return failure;
-  others = std::move(marked->others);
-  others.erase(calls_->self().id);
-
-  auto done = std::make_shared<Answers>(1 + others.size());
-  participant->WhenDone([done](const std::optional<Failure>& failure) { done->Add(failure); });
-  const Payload args = EncodeValue(ArgsOf(participant->context()->id(), participant->id()));
-  for (const WorkerId& other : others) {
-    calls_->Send(other, kRun, args, [done, participant](const Outcome& outcome) {
-      // This worker's own nodes stop as well.
-      if (!outcome.ok()) participant->Fail(outcome.failure());
-      done->Add(FailureOf(outcome));
-    });
-  }
-  TensorList ones;
+  const PassKey pass{id, {calls_->self().id, next_pass_.fetch_add(1)}};
+  const auto waiting = std::make_shared<Waiting>();
+  const ParticipantPtr participant =
+      MakeParticipant(pass, std::move(context), retain_graph, c10::make_intrusive<SendBackward>(roots));
   {
-    const c10::AutoGradMode no_grad(false);
-    for (const at::Tensor& tensor : roots) ones.push_back(at::ones_like(tensor));
+    const std::lock_guard lock(mutex_);
+    if (const FailurePtr refusal = table_.Begin(pass, retain_graph)) throw Error(*refusal);
+    participants_[pass] = participant;
+    waiting_[pass] = waiting;
   }
-  participant->Arrive(root, std::move(ones));
-  if (auto failure = done->Await(calls_->executor())) return failure;
-  auto failure = CommitAll(participant, others);
-  // Some may have added their gradients: no later pass may add to those.
-  if (failure) participant->context()->Poison(*failure);
-  return failure;
+  try {
+    RunBackward(participant, *waiting, roots);
+  } catch (...) {  // the wait was interrupted
+    Step([&] { return table_.Abandon(pass, WhyAbandoned(calls_->self().name)); });
+    throw;
+  }
+  if (waiting->failure) throw Error(*waiting->failure);
+  FailurePtr failure;
+  if (auto found = participant->Join()) failure = FailureHere(std::move(*found));
+  Step([&] { return table_.Joined(pass, failure); });
+  if (failure) throw Error(*failure);
 }
 
-std::optional<Failure> Protocol::CommitAll(const std::shared_ptr<Participant>& participant,
-                                           const std::set<WorkerId>& others) {
-  auto committed = std::make_shared<Answers>(others.size());
-  const Payload args = EncodeValue(ArgsOf(participant->context()->id(), participant->id()));
-  for (const WorkerId& other : others) {
-    calls_->Send(other, kCommit, args, [committed](const Outcome& outcome) { committed->Add(FailureOf(outcome)); });
+void Protocol::RunBackward(const ParticipantPtr& participant, Waiting& waiting, const TensorList& roots) {
+  const MessageId message = Participant::RootsOf(calls_->self().id);
+  Marking all{message, std::vector<uint32_t>(roots.size())};
+  std::iota(all.tensors.begin(), all.tensors.end(), 0);
+  WalkFrom(participant, kNobody, {std::move(all)});
+  calls_->executor().Await(waiting.fed);
+  if (!waiting.ended.is_set()) {
+    TensorList ones;
+    {
+      const c10::AutoGradMode no_grad(false);
+      for (const at::Tensor& tensor : roots) ones.push_back(at::ones_like(tensor));
+    }
+    Arrive(participant, message, std::move(ones));
   }
-  // A worker that goes just now takes its gradients with it: nothing joins here either.
-  if (auto failure = committed->Await(calls_->executor())) return failure;
-  return participant->Commit();
+  calls_->executor().Await(waiting.ended);
 }
 
-void Protocol::AbortAll(const std::shared_ptr<Participant>& participant, const std::set<WorkerId>& others) {
-  auto aborted = std::make_shared<Answers>(1 + others.size());
-  participant->Abort([aborted] { aborted->Add(std::nullopt); });
-  // Those that have been marked pass it on. Directly as well, since one that has committed already does not.
-  const Payload args = EncodeValue(ArgsOf(participant->context()->id(), participant->id()));
-  for (const WorkerId& other : others) {
-    calls_->Send(other, kAbort, args, [aborted](const Outcome&) { aborted->Add(std::nullopt); });
+Protocol::ParticipantPtr Protocol::MakeParticipant(const PassKey& pass, std::shared_ptr<ContextState> context,
+                                                   bool retain_graph, SendPtr root) {
+  Pass::Options options{.retain_graph = retain_graph,
+                        .leave =
+                            [weak = weak_from_this(), pass](const RecvBackward& node, TensorList gradients) {
+                              if (const auto self = weak.lock()) self->Leave(pass, node, std::move(gradients));
+                            },
+                        .carry_thread_state = root != nullptr};
+  {
+    const std::lock_guard lock(mutex_);
+    options.describe = describe_;
   }
-  aborted->Await(calls_->executor());
+  return std::make_shared<Participant>(
+      Participant::Setup{.key = pass,
+                         .self = calls_->self().id,
+                         .context = std::move(context),
+                         .pass = std::move(options),
+                         .current = [interceptor = interceptor_]() -> const CurrentContext& {
+                           return interceptor->current();
+                         },
+                         .root = std::move(root)});
+}
+
+FailurePtr Protocol::FailureHere(Failure failure) const {
+  const rpc::Peer& self = calls_->self();
+  failure.text = "Error on Node " + std::to_string(self.id.rank) + ": " + failure.text;
+  failure.worker = self.name;
+  return std::make_shared<const Failure>(std::move(failure));
+}
+
+void Protocol::WalkFrom(const ParticipantPtr& participant, Asker walk, std::vector<Marking> entries) {
+  PassTable::Walk result = participant->Walk(std::move(entries));
+  Step([&] { return table_.Walked(participant->key(), walk, std::move(result)); });
+}
+
+void Protocol::Arrive(const ParticipantPtr& participant, MessageId message, TensorList gradients) {
+  const PassKey& pass = participant->key();
+  bool runs = false;
+  Step([&] {
+    PassTable::Arrival arrival = table_.Arrived(pass, message);
+    runs = arrival.runs;
+    return std::move(arrival.actions);
+  });
+  if (!runs) return;
+  FailurePtr failure;
+  if (auto found = participant->Run(message, std::move(gradients))) failure = FailureHere(std::move(*found));
+  Step([&] { return table_.Ran(pass, message, failure); });
+  AddUpIfAllHasRun(participant);
+}
+
+void Protocol::AddUpIfAllHasRun(const ParticipantPtr& participant) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!table_.TakeAddingUp(participant->key())) return;
+  }
+  FailurePtr failure;
+  if (auto found = participant->AddUp()) failure = std::make_shared<const Failure>(std::move(*found));
+  Step([&] { return table_.AddedUp(participant->key(), failure); });
+}
+
+// On the thread that runs the receive node.
+void Protocol::Leave(const PassKey& pass, const RecvBackward& node, TensorList gradients) {
+  const ParticipantPtr participant = Find(pass);
+  if (!participant) return;
+  const WorkerId peer = node.peer();
+  if (peer == calls_->self().id) {
+    calls_->executor().Post([self = shared_from_this(), participant, message = node.message(),
+                             gradients = std::move(gradients)]() mutable {
+      self->Arrive(participant, message, std::move(gradients));
+    });
+    return;
+  }
+  Payload args = EncodeValue(GradientsArgs{ArgsOf(pass), ArgsOf(node.message()), std::move(gradients)});
+  {
+    const std::lock_guard lock(mutex_);
+    if (!table_.Left(pass)) return;
+  }
+  calls_->Send(peer, kGradients, std::move(args), [self = shared_from_this(), participant](const Outcome& outcome) {
+    FailurePtr failure = outcome.ok() ? nullptr : std::make_shared<const Failure>(outcome.failure());
+    self->Step([&] { return self->table_.GradientsAnswered(participant->key(), failure); });
+    self->AddUpIfAllHasRun(participant);
+  });
 }
 
 }  // namespace gradwire::autograd

@@ -89,6 +89,19 @@ at::Tensor ContextState::gradient(const at::Tensor& leaf) const {
   return it == contents_.gradients.end() ? at::Tensor() : it->second.gradient;
 }
 
+void ContextState::SetGradient(const at::Tensor& leaf, const at::Tensor& gradient) {
+  LeafGradient old;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  const auto it = contents_.gradients.find(leaf.unsafeGetTensorImpl());
+  if (it == contents_.gradients.end()) return;
+  std::swap(old, it->second);
+  if (gradient.defined()) {
+    it->second = {leaf, gradient};
+  } else {
+    contents_.gradients.erase(it);
+  }
+}
+
 void ContextState::Poison(Failure failure) {
   const std::lock_guard lock(mutex_);
   if (!poison_) poison_ = std::move(failure);

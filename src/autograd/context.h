@@ -39,6 +39,8 @@ class ContextState {
   void Join(std::vector<LeafGradient> gradients);
   std::vector<LeafGradient> gradients() const;
   at::Tensor gradient(const at::Tensor& leaf) const;  // undefined when there is none
+  // Of a leaf that has one; an undefined one takes it out.
+  void SetGradient(const at::Tensor& leaf, const at::Tensor& gradient);
 
   // A pass lost a worker: part of the graph is gone, so later passes fail with this at once (A3).
   void Poison(Failure failure);

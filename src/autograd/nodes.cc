@@ -44,9 +44,6 @@ TensorList RecvBackward::apply(TensorList&& gradients) {
                 "the gradient of a tensor that came from worker " + std::to_string(peer_.rank) +
                     " belongs to a distributed autograd context: use its backward, not the local one");
   }
-  for (uint32_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i].defined()) gradients[i] = input_metadata(i).zeros_like();
-  }
   *collected = std::move(gradients);
   collected = nullptr;  // what a hook runs meanwhile is no part of this
   return {};

@@ -37,7 +37,7 @@ class RecvBackward final : public Node {
   WorkerId peer() const { return peer_; }
   MessageId message() const { return message_; }
 
-  // Runs the node as part of a pass: the gradients, zeros where a tensor got none.
+  // Runs the node as part of a pass: the gradients, undefined ones where a tensor got none.
   TensorList Collect(TensorList&& gradients);
 
   // Outside of Collect() it throws Error(kInvalid): an ordinary backward() cannot go on to another worker.

@@ -49,6 +49,8 @@ struct ReadyNode {
 
 struct NodeState {
   size_t missing = 0;  // edges that have not brought their gradient yet
+  // Of an entry or a receive node: which of its tensors take part. An entry sends nothing along the edges of others.
+  std::vector<bool> used;
   std::mutex mutex;    // guards both while nodes run
   std::optional<InputBuffer> inputs;
 };
@@ -81,6 +83,31 @@ void CheckForNan(Node& node, const TensorList& outputs) {
   }
 }
 
+// One call of Pass::Reach().
+struct GraphWalk {
+  std::unordered_map<Node*, NodeState>& nodes;
+  std::vector<Node*> left;  // found, and not walked from
+  std::vector<Pass::Reached> found;
+  std::unordered_map<Node*, size_t> place;  // of a receive node in `found`
+
+  void Follow(const Edge& edge) {
+    if (!edge.is_valid()) return;
+    Node* const node = edge.function.get();
+    const auto [it, is_new] = nodes.try_emplace(node);
+    ++it->second.missing;
+    if (is_new) left.push_back(node);
+    auto* const recv = dynamic_cast<RecvBackward*>(node);
+    if (!recv) return;
+    std::vector<bool>& used = it->second.used;
+    used.resize(node->num_inputs());
+    if (used[edge.input_nr]) return;
+    used[edge.input_nr] = true;
+    const auto [at, is_first] = place.try_emplace(node, found.size());
+    if (is_first) found.push_back({RecvPtr::reclaim_copy(recv), {}});
+    found[at->second].tensors.push_back(edge.input_nr);
+  }
+};
+
 }  // namespace
 
 struct Pass::State {
@@ -109,28 +136,25 @@ struct Pass::State {
 Pass::Pass(Options options) : state_(std::make_unique<State>(std::move(options))) {}
 Pass::~Pass() = default;
 
-std::vector<RecvPtr> Pass::Reach(const std::vector<NodePtr>& entries) {
-  std::vector<RecvPtr> found;
-  std::vector<Node*> left;
+std::vector<Pass::Reached> Pass::Reach(const std::vector<Entry>& entries) {
+  GraphWalk walk{state_->nodes, {}, {}, {}};
   const std::lock_guard lock(state_->mutex);
-  for (const NodePtr& entry : entries) {
-    if (state_->nodes.try_emplace(entry.get()).second) left.push_back(entry.get());
-  }
-  while (!left.empty()) {
-    Node* node = left.back();
-    left.pop_back();
-    for (const Edge& edge : node->next_edges()) {
-      if (!edge.is_valid()) continue;
-      auto [it, is_new] = state_->nodes.try_emplace(edge.function.get());
-      ++it->second.missing;
-      if (!is_new) continue;
-      left.push_back(edge.function.get());
-      if (auto* recv = dynamic_cast<RecvBackward*>(edge.function.get())) {
-        found.push_back(RecvPtr::reclaim_copy(recv));
-      }
+  for (const Entry& entry : entries) {
+    std::vector<bool>& used = state_->nodes[entry.node.get()].used;
+    used.resize(entry.node->num_outputs());
+    for (const uint32_t index : entry.tensors) {
+      if (index >= used.size()) throw Error(ErrorCode::kInvalid, "a mark names a tensor that its message has not");
+      if (used[index]) continue;
+      used[index] = true;
+      walk.Follow(entry.node->next_edge(index));
     }
   }
-  return found;
+  while (!walk.left.empty()) {
+    Node* node = walk.left.back();
+    walk.left.pop_back();
+    for (const Edge& edge : node->next_edges()) walk.Follow(edge);
+  }
+  return std::move(walk.found);
 }
 
 std::optional<Failure> Pass::Arrive(const NodePtr& entry, TensorList gradients) {
@@ -236,9 +260,11 @@ TensorList Pass::State::RunLeaf(AccumulateGrad& node, const TensorList& gradient
 
 void Pass::State::Distribute(const NodePtr& node, TensorList outputs, const std::optional<c10::Stream>& stream,
                              std::vector<ReadyNode>& heap) {
+  const auto* const entry = dynamic_cast<const SendBackward*>(node.get());
+  const std::vector<bool>* const used = entry ? &nodes.at(node.get()).used : nullptr;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Edge& edge = node->next_edge(i);
-    if (!edge.is_valid()) continue;
+    if (!edge.is_valid() || (used && !(*used)[i])) continue;
     NodeState& next = nodes.at(edge.function.get());
     const std::lock_guard lock(next.mutex);
     if (!next.inputs) next.inputs.emplace(edge.function->num_inputs());
@@ -265,6 +291,20 @@ std::vector<LeafGradient> Pass::Finish() {
     result.push_back({entry.leaf, entry.sum});
   }
   return result;
+}
+
+bool HasPostAccumulateHooks(const at::Tensor& leaf) {
+  return torch::autograd::impl::post_acc_grad_hooks(leaf) != nullptr;
+}
+
+std::optional<Failure> RunPostAccumulateHooks(const at::Tensor& leaf, const Describe& describe) {
+  const c10::AutoGradMode no_grad(false);
+  try {
+    if (const auto& hooks = torch::autograd::impl::post_acc_grad_hooks(leaf)) (*hooks)(leaf);
+    return std::nullopt;
+  } catch (...) {
+    return DescribeCaught(describe);
+  }
 }
 
 void AddGradient(const at::Tensor& leaf, at::Tensor& sum, const at::Tensor& gradient, size_t holders) {

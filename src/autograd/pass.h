@@ -1,6 +1,7 @@
 // Pass: one worker's share of one backward pass, run on libtorch's graph. Knows nothing of messages or other workers.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -24,7 +25,8 @@ using Describe = std::function<std::optional<Failure>(const std::exception_ptr&)
 // libtorch's engine cannot take gradients that come in one after another, so nodes are run here, in a loop inside a
 // driver node of the ordinary engine: thread-local state, final callbacks and reentrancy are then its own.
 //
-// First all Reach(), then Arrive() once for each entry, then Finish(). Entries are nodes that no other node leads to.
+// First all Reach(), then Arrive() once for each entry, then Finish(). Entries are send nodes, to which no other node
+// leads.
 class Pass {
  public:
   struct Options {
@@ -39,9 +41,17 @@ class Pass {
   ~Pass();
   Pass(const Pass&) = delete;
 
-  // Adds what `entries` lead to, and counts its dependencies. Gives the receive nodes that were not reached before.
-  // Thread-safe.
-  std::vector<RecvPtr> Reach(const std::vector<NodePtr>& entries);
+  struct Entry {
+    NodePtr node;
+    std::vector<uint32_t> tensors;  // which of its own take part: the others lead nowhere
+  };
+  struct Reached {
+    RecvPtr node;
+    std::vector<uint32_t> tensors;  // which of its own were not reached before
+  };
+  // Adds what `entries` lead to, and counts its dependencies. An entry may come again with more tensors. Throws
+  // Error(kInvalid) for a tensor that an entry does not have. Thread-safe.
+  std::vector<Reached> Reach(const std::vector<Entry>& entries);
 
   // Runs `entry` and everything that becomes ready by it, on this thread: never under a role. Any number of threads. An
   // error stops the pass and is returned, as the nodes' own text.
@@ -57,6 +67,11 @@ class Pass {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Whether the leaf has post-accumulate hooks, and runs them as local autograd does: once its gradient is complete. The
+// failure of one that throws.
+bool HasPostAccumulateHooks(const at::Tensor& leaf);
+std::optional<Failure> RunPostAccumulateHooks(const at::Tensor& leaf, const Describe& describe);
 
 // Adds `gradient` to `sum`, by the rules of local autograd: the first is taken as it is when nobody else holds it and
 // its strides fit the leaf. `holders`: how many references to it the caller has.

@@ -13,6 +13,12 @@ Payload Nothing() {
   return payload;
 }
 
+FailurePtr FailureOfAbort(const AbortArgs& args) {
+  return std::make_shared<const Failure>(Failure{.code = static_cast<ErrorCode>(std::get<1>(args)),
+                                                 .text = std::get<2>(args),
+                                                 .worker = std::get<3>(args)});
+}
+
 }  // namespace
 
 Failure UnknownContext(ContextId context, const std::string& worker) {
@@ -53,113 +59,79 @@ void Protocol::set_describe(Describe describe) {
   describe_ = std::move(describe);
 }
 
-std::shared_ptr<Participant> Protocol::Begin(ContextId id, const PassId& pass, bool retain_graph) {
-  std::shared_ptr<ContextState> context = interceptor_->table().Find(id);
-  if (!context) throw Error(UnknownContext(id, interceptor_->self().name));
+Protocol::ParticipantPtr Protocol::Find(const PassKey& pass) const {
   const std::lock_guard lock(mutex_);
-  if (const auto lost = lost_.find(id); lost != lost_.end()) {
-    if (lost->second.first == pass) throw Error(lost->second.second);
-    lost_.erase(lost);
-  }
-  std::shared_ptr<Participant>& entry = passes_[id];
-  if (!entry) {
-    entry = Participant::Make(
-        {.id = pass,
-         .context = std::move(context),
-         .retain_graph = retain_graph,
-         .is_starter = pass.starter == calls_->self().id,
-         .calls = calls_,
-         .current = [interceptor = interceptor_]() -> const CurrentContext& { return interceptor->current(); },
-         .describe = describe_});
-  } else if (entry->id() != pass) {
-    throw Error(ErrorCode::kInvalid, "a backward pass started by worker " + std::to_string(entry->id().starter.rank) +
-                                         " runs in autograd context " + std::to_string(id) + " already: one at a time");
-  }
-  return entry;
+  const auto at = participants_.find(pass);
+  return at == participants_.end() ? nullptr : at->second;
 }
 
-Failure Protocol::NotHere(ContextId context, const PassId& id) const {
+Asker Protocol::NewAsker(const std::shared_ptr<IncomingCall>& call) {
   const std::lock_guard lock(mutex_);
-  const auto lost = lost_.find(context);
-  if (lost != lost_.end() && lost->second.first == id) return lost->second.second;
-  return {.code = ErrorCode::kCancelled, .text = "the backward pass has ended here already"};
-}
-
-std::shared_ptr<Participant> Protocol::Find(ContextId context, const PassId& id) const {
-  const std::lock_guard lock(mutex_);
-  const auto it = passes_.find(context);
-  return it != passes_.end() && it->second->id() == id ? it->second : nullptr;
-}
-
-void Protocol::Forget(const std::shared_ptr<Participant>& participant) {
-  std::shared_ptr<Participant> last;  // destroyed without the lock
-  const std::lock_guard lock(mutex_);
-  const auto it = passes_.find(participant->context()->id());
-  if (it == passes_.end() || it->second != participant) return;
-  last = std::move(it->second);
-  passes_.erase(it);
+  askers_[++last_asker_] = call;
+  return last_asker_;
 }
 
 size_t Protocol::passes() const {
   const std::lock_guard lock(mutex_);
-  return passes_.size();
+  return table_.size();
 }
 
 void Protocol::OnMark(const std::shared_ptr<IncomingCall>& call) {
-  const auto [pass, retain_graph, messages] = DecodeValue<MarkArgs>(call->args());
-  const auto participant = Begin(std::get<0>(pass), PassIdOf(pass), retain_graph);
-  participant->BeginWalk(call->caller().id);
-  calls_->executor().Post([call, participant, messages = messages] {
-    std::vector<NodePtr> entries;
-    for (const auto& message : messages) entries.push_back(participant->context()->FindSend(MessageIdOf(message)));
-    participant->Walk(std::move(entries), [call](std::optional<Failure> failure, const std::set<WorkerId>& reached) {
-      if (failure) return call->Fail(std::move(*failure));
-      std::vector<int64_t> workers;
-      for (const WorkerId& worker : reached) workers.push_back(static_cast<int64_t>(worker.packed()));
-      call->Reply(EncodeValue(workers));
-    });
+  const auto [args, retain_graph, messages] = DecodeValue<MarkArgs>(call->args());
+  const PassKey pass = PassOf(args);
+  std::shared_ptr<ContextState> context = interceptor_->table().Find(pass.context);
+  if (!context) throw Error(UnknownContext(pass.context, interceptor_->self().name));
+  ParticipantPtr participant = Find(pass);
+  if (!participant) participant = MakeParticipant(pass, std::move(context), retain_graph, nullptr);
+  const Asker asker = NewAsker(call);
+  bool walks = false;
+  Step([&, retain_graph = retain_graph] {
+    PassTable::Admission admission =
+        table_.Marked(pass, retain_graph, static_cast<uint32_t>(call->caller().id), asker);
+    walks = admission.walks;
+    if (walks) participant = participants_.try_emplace(pass, std::move(participant)).first->second;
+    return std::move(admission.actions);
+  });
+  if (!walks) return;
+  std::vector<Marking> entries;
+  for (const MarkingArgs& message : messages) entries.push_back(MarkingOf(message));
+  calls_->executor().Post([self = shared_from_this(), participant, asker, entries = std::move(entries)]() mutable {
+    self->WalkFrom(participant, asker, std::move(entries));
   });
 }
 
 void Protocol::OnGradients(const std::shared_ptr<IncomingCall>& call) {
   auto [pass, message, gradients] = DecodeValue<GradientsArgs>(call->args());
-  const auto participant = Find(std::get<0>(pass), PassIdOf(pass));
+  const ParticipantPtr participant = Find(PassOf(pass));
   // Received, which is all that the sender needs to know: failures here reach the starter by themselves.
   call->Reply(Nothing());
-  if (!participant) return;  // aborted meanwhile
-  if (const NodePtr entry = participant->context()->FindSend(MessageIdOf(message))) {
-    participant->Arrive(entry, std::move(gradients));
-  } else {
-    participant->Fail({.code = ErrorCode::kInvalid, .text = "gradients came for a message that was never sent"});
-  }
+  if (participant) Arrive(participant, MessageIdOf(message.first, message.second), std::move(gradients));
 }
 
 void Protocol::OnRun(const std::shared_ptr<IncomingCall>& call) {
-  const auto args = DecodeValue<PassArgs>(call->args());
-  const auto participant = Find(std::get<0>(args), PassIdOf(args));
-  if (!participant) return call->Fail(NotHere(std::get<0>(args), PassIdOf(args)));
-  participant->WhenDone(
-      [call](const std::optional<Failure>& failure) { failure ? call->Fail(*failure) : call->Reply(Nothing()); });
+  const PassKey pass = PassOf(DecodeValue<PassArgs>(call->args()));
+  const Asker asker = NewAsker(call);
+  Step([&] { return table_.RunAsked(pass, asker); });
 }
 
 void Protocol::OnCommit(const std::shared_ptr<IncomingCall>& call) {
-  const auto args = DecodeValue<PassArgs>(call->args());
-  const auto participant = Find(std::get<0>(args), PassIdOf(args));
-  if (!participant) return call->Fail(NotHere(std::get<0>(args), PassIdOf(args)));
-  auto failure = participant->Commit();
-  if (failure) return call->Fail(std::move(*failure));
-  Forget(participant);
-  call->Reply(Nothing());
+  const PassKey pass = PassOf(DecodeValue<PassArgs>(call->args()));
+  const ParticipantPtr participant = Find(pass);
+  FailurePtr refusal;
+  {
+    const std::lock_guard lock(mutex_);
+    refusal = table_.CommitAsked(pass);
+  }
+  if (refusal) return call->Fail(*refusal);
+  auto failure = participant->Join();
+  Step([&] { return table_.Committed(pass); });
+  failure ? call->Fail(*FailureHere(std::move(*failure))) : call->Reply(Nothing());
 }
 
 void Protocol::OnAbort(const std::shared_ptr<IncomingCall>& call) {
-  const auto args = DecodeValue<PassArgs>(call->args());
-  const auto participant = Find(std::get<0>(args), PassIdOf(args));
-  if (!participant) return call->Reply(Nothing());
-  participant->Abort([self = shared_from_this(), call, participant] {
-    self->Forget(participant);
-    call->Reply(Nothing());
-  });
+  const auto args = DecodeValue<AbortArgs>(call->args());
+  const Asker asker = NewAsker(call);
+  Step([&] { return table_.AbortAsked(PassOf(std::get<0>(args)), asker, FailureOfAbort(args)); });
 }
 
 void Protocol::OnRelease(const std::shared_ptr<IncomingCall>& call) { Release(DecodeValue<int64_t>(call->args())); }
@@ -171,17 +143,11 @@ bool Protocol::Release(ContextId id) {
   for (const WorkerId& peer : context->Close(*rest)) {
     if (peer != calls_->self().id) calls_->Notify(peer, kRelease, EncodeValue<int64_t>(id));
   }
-  std::shared_ptr<Participant> participant;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto it = passes_.find(id); it != passes_.end()) participant = it->second;
-    lost_.erase(id);
-  }
-  if (participant) {
-    participant->Fail({.code = ErrorCode::kInvalid,
-                       .text = "autograd context " + std::to_string(id) + " was released while a pass ran in it",
-                       .worker = calls_->self().name});
-  }
+  const auto why = std::make_shared<const Failure>(
+      Failure{.code = ErrorCode::kInvalid,
+              .text = "autograd context " + std::to_string(id) + " was released while a pass ran in it",
+              .worker = calls_->self().name});
+  Step([&] { return table_.ContextReleased(id, why); });
   // A graph and its tensors may be large, and may end in a user's destructors.
   calls_->executor().Post([context = std::move(context), rest = std::move(rest)]() mutable {
     rest.reset();
@@ -191,22 +157,14 @@ bool Protocol::Release(ContextId id) {
 }
 
 void Protocol::OnPeerEnded(WorkerId peer, const Failure& why) {
-  std::vector<std::shared_ptr<Participant>> orphans;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [context, participant] : passes_) {
-      if (!participant->MayNotEndWithout(peer)) continue;
-      orphans.push_back(participant);
-      if (participant->id().starter != calls_->self().id) lost_[context] = {participant->id(), why};
-    }
-  }
-  for (const auto& orphan : orphans) {
-    orphan->Fail(why);
-    // A starter's own pass is aborted by its backward.
-    if (orphan->id().starter == calls_->self().id) continue;
-    orphan->Abort([self = shared_from_this(), orphan] { self->Forget(orphan); });
-  }
+  if (peer == calls_->self().id) return;  // it stops: see Close()
+  const auto shared = std::make_shared<const Failure>(why);
+  Step([&] { return table_.PeerLost(peer, shared); });
   for (ContextId id : interceptor_->table().PeerEnded(peer.rank)) Release(id);
+}
+
+void Protocol::Close(const Failure& why) {
+  Step([&] { return table_.Close(std::make_shared<const Failure>(why)); });
 }
 
 }  // namespace gradwire::autograd

@@ -13,14 +13,20 @@
 #include "autograd/autograd_interceptor.h"
 #include "autograd/calls.h"
 #include "autograd/participant.h"
+#include "autograd/pass_table.h"
+#include "base/event.h"
 #include "gradwire/function.h"
 
 namespace gradwire::autograd {
 
 // Thread-safe. Lives in a shared pointer: tasks and completions hold it.
+//
+// Each event goes through the table of passes (Step). The actions that it gives are carried out in the order of the
+// events, by one thread at a time: a mark is sent before the abort that follows it. None of them waits.
 class Protocol : public std::enable_shared_from_this<Protocol> {
  public:
-  explicit Protocol(std::shared_ptr<AutogradInterceptor> interceptor) : interceptor_(std::move(interceptor)) {}
+  explicit Protocol(std::shared_ptr<AutogradInterceptor> interceptor)
+      : interceptor_(std::move(interceptor)), table_(interceptor_->self().id) {}
 
   void Register(Functions& functions);
   // Before the first call.
@@ -37,20 +43,52 @@ class Protocol : public std::enable_shared_from_this<Protocol> {
   // A7. False when unknown. May be called under a role.
   bool Release(ContextId context);
 
-  // A worker is lost or has left: ends the passes that it started or that came here through it, since nobody else may
-  // know that they did; releases contexts that nobody else will. May be called under a role.
+  // A worker is lost or has left: ends the passes that cannot end without it; releases contexts that nobody else will.
+  // May be called under a role.
   void OnPeerEnded(WorkerId peer, const Failure& why);
+
+  // This worker stops (C1): every backward ends with `why`, and so does each later one. Any thread.
+  void Close(const Failure& why);
 
   size_t passes() const;
 
  private:
-  // The participant of the pass, made when there is none. Throws Error(kInvalid) when the context is unknown or another
-  // pass runs in it.
-  std::shared_ptr<Participant> Begin(ContextId context, const PassId& id, bool retain_graph);
-  // What to say of a pass that is not here, or not any more.
-  Failure NotHere(ContextId context, const PassId& id) const;
-  std::shared_ptr<Participant> Find(ContextId context, const PassId& id) const;  // null when there is none
-  void Forget(const std::shared_ptr<Participant>& participant);
+  using Actions = PassTable::Actions;
+  using ParticipantPtr = std::shared_ptr<Participant>;
+  // The thread of a backward, which waits.
+  struct Waiting {
+    Event fed;  // or ended already
+    Event ended;
+    FailurePtr failure;  // constant once `ended` is set
+  };
+
+  // Runs an event of the table under its mutex, then carries out what it says. `event` returns Actions.
+  template <class TableEvent>
+  void Step(TableEvent event);
+  void CarryOut();  // all actions that are queued, unless another thread is at it
+  void Carry(const Ask& ask);
+  void Carry(const Answer& answer);
+  void Carry(const Feed& feed);
+  void Carry(const End& end);
+  void Carry(const Stop& stop);
+  void Carry(const Poison& poison);
+  void Carry(const Forget& forget);
+  void OnAnswer(const Ask& ask, Outcome outcome);
+
+  // The starter's (backward.cc).
+  void RunBackward(const ParticipantPtr& participant, Waiting& waiting, const TensorList& roots);
+  ParticipantPtr MakeParticipant(const PassKey& pass, std::shared_ptr<ContextState> context, bool retain_graph,
+                                 SendPtr root);
+
+  ParticipantPtr Find(const PassKey& pass) const;  // null when there is none
+  FailurePtr FailureHere(Failure failure) const;   // of a node or a hook of this worker
+  Asker NewAsker(const std::shared_ptr<IncomingCall>& call);
+
+  // Things that the table leaves to this worker's threads. On a pool or user thread.
+  void WalkFrom(const ParticipantPtr& participant, Asker walk, std::vector<Marking> entries);
+  void Arrive(const ParticipantPtr& participant, MessageId message, TensorList gradients);
+  void AddUpIfAllHasRun(const ParticipantPtr& participant);
+  void Leave(const PassKey& pass, const RecvBackward& node, TensorList gradients);
 
   void OnMark(const std::shared_ptr<IncomingCall>& call);
   void OnGradients(const std::shared_ptr<IncomingCall>& call);
@@ -59,24 +97,32 @@ class Protocol : public std::enable_shared_from_this<Protocol> {
   void OnAbort(const std::shared_ptr<IncomingCall>& call);
   void OnRelease(const std::shared_ptr<IncomingCall>& call);
 
-  // The starter's steps (backward.cc). A failure means that the pass is to be aborted.
-  std::optional<Failure> RunPass(const std::shared_ptr<Participant>& participant, const NodePtr& root,
-                                 const TensorList& roots, std::set<WorkerId>& others);
-  std::optional<Failure> CommitAll(const std::shared_ptr<Participant>& participant, const std::set<WorkerId>& others);
-  void AbortAll(const std::shared_ptr<Participant>& participant, const std::set<WorkerId>& others);
-
   const std::shared_ptr<AutogradInterceptor> interceptor_;
   std::shared_ptr<Calls> calls_;  // constant once attached
   std::atomic<uint64_t> next_pass_{0};
 
   mutable std::mutex mutex_;  // guards all below; a leaf
   Describe describe_;
-  std::map<ContextId, std::shared_ptr<Participant>> passes_;  // at most one in a context
-  // Passes that the loss of a worker ended here, until the context's next one: what came of them, for those who ask.
-  std::map<ContextId, std::pair<PassId, Failure>> lost_;
+  PassTable table_;
+  Actions queued_;
+  bool is_carrying_ = false;
+  std::map<PassKey, ParticipantPtr> participants_;  // of the passes of the table
+  std::map<PassKey, std::shared_ptr<Waiting>> waiting_;
+  Asker last_asker_ = kNobody;
+  std::map<Asker, std::shared_ptr<IncomingCall>> askers_;
 };
 
 // The error of everything that names a context that is not here.
 Failure UnknownContext(ContextId context, const std::string& worker);
+
+template <class TableEvent>
+void Protocol::Step(TableEvent event) {
+  {
+    const std::lock_guard lock(mutex_);
+    Actions actions = event();
+    queued_.insert(queued_.end(), std::make_move_iterator(actions.begin()), std::make_move_iterator(actions.end()));
+  }
+  CarryOut();
+}
 
 }  // namespace gradwire::autograd

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <deque>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "autograd/protocol.h"
+#include "autograd/test_tensors.h"
 #include "base/thread_pool.h"
 #include "rpc/function_entry.h"
 
@@ -78,6 +80,20 @@ class InContext {
  private:
   std::shared_ptr<ContextState> context_;
   CurrentContext::Scope scope_;
+};
+
+// A program: x on worker 0, w on worker 1, loss = sum(tanh(x w)), the product there.
+struct OneHop {
+  TestNetwork& network;
+  ContextId context = network.NewContext(0);
+  at::Tensor x = Leaf({4}), w = Leaf({4});
+
+  at::Tensor Loss() {
+    const InContext scope(network, 0, context);
+    const TensorList result = network.Call(0, 1, {x}, [&](TensorList args) { return TensorList{args[0] * w}; });
+    return at::tanh(result[0]).sum();
+  }
+  TensorList Wanted() { return torch::autograd::grad({at::tanh(x * w).sum()}, {x, w}); }
 };
 
 }  // namespace gradwire::autograd

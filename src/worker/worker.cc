@@ -255,6 +255,7 @@ class Worker::Impl {
     quiesce->Abandon(why);
     gather->Abandon(why);
     if (open_group) open_group->Leave();
+    autograd->Close({.code = ErrorCode::kDisconnected, .text = why, .worker = info.name});
     rpc->Stop(why);
     references->DropAll();
     references->Close({.code = ErrorCode::kInvalid, .text = why, .worker = info.name});

@@ -17,12 +17,15 @@ START = """
     import sys, os, time, threading
     import torch
     import gradwire
-    from gradwire import rpc
+    from gradwire import autograd, rpc
     rank, world, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 
     def same(x): return x
     def name(): return rpc.get_worker_info().name
     def block(): threading.Event().wait()
+    def held_up(x):
+        x.register_hook(lambda gradient: block())
+        return x.sum()
     def sleep(seconds): time.sleep(seconds)
     def init(**given):
         rpc.init_rpc(f"worker{rank}", rank=rank, world_size=world, rpc_backend_options=rpc.TensorPipeRpcBackendOptions(
@@ -243,6 +246,7 @@ def test_leaving_without_shutdown(scripts, tmp_path, end):
         "rpc.rpc_async('worker1', block, timeout=0).wait()",
         "torch.futures.wait_all([rpc.rpc_async('worker1', block, timeout=0)])",
         "rpc.remote('worker1', block, timeout=0).to_here(timeout=0)",
+        "autograd.backward(context_id, [root])",
         "rpc.shutdown()",
     ],
 )
@@ -251,6 +255,8 @@ def test_an_interrupt_ends_a_wait(scripts, tmp_path, wait):
     init()
     if rank == 0:
         rpc.rpc_sync("worker1", same, args=(1,))
+        context_id = autograd.context().__enter__()
+        root = rpc.rpc_sync("worker1", held_up, args=(torch.ones(2, requires_grad=True),))
         print("waiting", flush=True)
         try:
             {wait}

@@ -5,42 +5,10 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "sim/cluster.h"
+#include "sim/random_program.h"
 
 namespace gradwire::sim {
 namespace {
-
-using Tensors = std::vector<at::Tensor>;
-
-// Steps of arithmetic with the parameter of the worker that runs them, and calls that do the same elsewhere. `call` is
-// how another worker's part is run.
-using CallPart = std::function<Tensors(size_t here, size_t there, int64_t seed, int64_t depth, const Tensors&)>;
-Tensors RunPart(const Tensors& parameters, const CallPart& call, size_t here, int64_t seed, int64_t depth,
-                Tensors values) {
-  std::mt19937_64 random(static_cast<uint64_t>(seed));
-  const auto draw = [&](size_t below) { return static_cast<size_t>(random() % below); };
-  const auto any = [&] { return values[draw(values.size())]; };
-  for (int step = 0; step < 5; ++step) {
-    const size_t what = draw(depth > 0 ? 4 : 2);
-    if (what == 0) {
-      values.push_back(at::tanh(any() * parameters[here]));
-    } else if (what == 1) {
-      const at::Tensor first = any();
-      values.push_back(first + any() * 0.5);
-    } else {
-      Tensors args{any()};
-      if (draw(2)) args.push_back(any());
-      if (draw(3) == 0) args.push_back(at::ones({4}, at::kDouble));  // does not require grad
-      const size_t there = draw(3);
-      const auto part_seed = static_cast<int64_t>(draw(1'000'000));
-      for (const at::Tensor& result : call(here, there, part_seed, depth - 1, args)) {
-        if (draw(4)) values.push_back(result);  // some stay unused
-      }
-    }
-  }
-  Tensors results{values.back()};
-  if (draw(2)) results.push_back(any());
-  return results;
-}
 
 class Gradients : public testing::TestWithParam<int> {
  protected:
@@ -88,8 +56,8 @@ class Gradients : public testing::TestWithParam<int> {
       const size_t owner = i % 3;
       const bool reached = cluster.autograd(owner).Knows(context);
       const at::Tensor got = reached ? Gradient(owner, context, leaves[i]) : at::Tensor();
-      if (!wanted[i].defined()) continue;
-      ASSERT_TRUE(got.defined()) << "leaf " << i;
+      ASSERT_EQ(got.defined(), wanted[i].defined()) << "leaf " << i;
+      if (!got.defined()) continue;
       EXPECT_LE((got - wanted[i]).abs().max().item<double>(), 1e-12) << "leaf " << i;
     }
   }
@@ -156,6 +124,7 @@ TEST_P(Gradients, A3_AWorkerMayGoAtAnyMoment) {
   // Goes after so many of its turns among the tasks.
   std::function<void(int)> wait = [&](int turns) {
     if (turns > 0) return cluster.scheduler().Post([&wait, turns] { wait(turns - 1); });
+    cluster.autograd(victim).Close({.code = ErrorCode::kDisconnected, .text = "the worker has ended"});
     cluster.rpc(victim).Stop("the worker has ended");
   };
   wait(GetParam() % 20);
