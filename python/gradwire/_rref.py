@@ -106,7 +106,7 @@ _OF_PROXY |= {"__getnewargs__", "__getnewargs_ex__", "__getinitargs__"}
 
 
 class _Proxy:
-    """Turns every attribute into a method that runs on the owner."""
+    """Turns every attribute into a method that runs on the owner; a call of the proxy itself calls the value."""
 
     __slots__ = ("_mode", "_rref", "_timeout")
 
@@ -119,6 +119,9 @@ class _Proxy:
         if name in _OF_PROXY:
             raise AttributeError(name)
         return _Method(self._rref, self._mode, self._timeout, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _Method(self._rref, self._mode, self._timeout, "__call__")(*args, **kwargs)
 
 
 class _Method:

@@ -224,6 +224,15 @@ class Table(dict):
         return self[key]
 
 
+def test_a_proxy_that_is_called_calls_the_value(alone):
+    reference = rpc.remote("me", torch.nn.Linear, args=(3, 2))
+    assert reference.rpc_sync()(torch.ones(3)).shape == (2,)
+    assert reference.rpc_async()(input=torch.ones(3)).wait().shape == (2,)
+    assert reference.remote()(torch.ones(3)).to_here().shape == (2,)
+    with pytest.raises(AttributeError, match="'dict' object has no attribute '__call__'"):
+        rpc.remote("me", dict).rpc_sync()()
+
+
 def test_a_proxy_runs_special_methods_that_are_named(alone):
     reference = rpc.remote("me", Table, args=({"a": 1},))
     assert reference.rpc_sync().__len__() == 1
