@@ -73,7 +73,10 @@ class Future(torch.futures.Future[T], Generic[T]):
         _C.future_add_done_callback(self, _in_context(callback))
 
     def __await__(self) -> Generator[Any, None, T]:
-        """The value, in a coroutine on a running event loop of asyncio; other coroutines run meanwhile."""
+        """The value, in a coroutine on a running event loop of asyncio; other coroutines run meanwhile.
+
+        What cancels the wait (`Task.cancel`, `asyncio.wait_for`, `asyncio.timeout`, a `TaskGroup`) cancels the call.
+        """
         self._check()
         if not self.done():
             loop = asyncio.get_running_loop()
@@ -88,7 +91,11 @@ class Future(torch.futures.Future[T], Generic[T]):
                     loop.call_soon_threadsafe(wake)
 
             self.add_done_callback(completed)
-            yield from waiter
+            try:
+                yield from waiter
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
         return super().wait()
 
     def set_exception(self, result: Any) -> None:
