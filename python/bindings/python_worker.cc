@@ -82,8 +82,8 @@ CallOptions WithTimeout(py::handle seconds) {
 }
 
 PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py::handle store, double rpc_timeout,
-                           double init_timeout, size_t num_worker_threads, std::string published,
-                           const std::vector<FaultTuple>& faults) {
+                           double init_timeout, double heartbeat_limit, size_t num_worker_threads,
+                           std::string published, const std::vector<FaultTuple>& faults) {
   WorkerOptions options;
   options.name = name;
   options.rank = rank;
@@ -91,6 +91,7 @@ PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py
   options.store = StoreOf(store);
   options.rpc_timeout = ToMilliseconds(rpc_timeout);
   options.init_timeout = ToMilliseconds(init_timeout);
+  options.heartbeat_limit = ToMilliseconds(heartbeat_limit);
   options.num_worker_threads = num_worker_threads;
   options.faults = MakeFaults(faults);
   options.published = std::move(published);
