@@ -133,6 +133,9 @@ class _Method:
         self._timeout = timeout
         self._name = name
 
+    def __repr__(self) -> str:
+        return f"<method {self._name!r} of {self._rref!r}, not called: what is no method is not read by its name>"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         worker = _default.required()
         owner = self._rref.owner()

@@ -196,6 +196,13 @@ def local(rref):
     return rref.local_value()
 
 
+def test_an_attribute_that_is_no_method_says_so_when_called_or_shown(alone):
+    reference = rpc.RRef(Counter(1))
+    with pytest.raises(TypeError, match=r"'count' of the Counter is of type int and no method.*takes the reference"):
+        reference.rpc_sync().count()
+    assert repr(reference.rpc_sync().count).startswith("<method 'count' of OwnerRRef(")
+
+
 def test_pickling_outside_a_call(alone):
     rref = rpc.RRef(1)
     with pytest.raises(RuntimeError, match="Can not pickle rref in python pickler"):
