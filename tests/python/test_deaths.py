@@ -308,7 +308,9 @@ def test_a_worker_stopped_at_a_random_moment(tmp_path, kind):
                 for when, text in group.heard(victim, "lost"):
                     assert f"worker{victim}' was declared lost by the group in epoch 2 (silent for " in text, text
                     note(times, "learnt", when - since, 1.0)
-                assert group.heard(victim, "down")[0][1] == ""
+                # A shutdown that begins just when this worker learns of its loss is one more wait that ends with that.
+                down = group.heard(victim, "down")[0][1]
+                assert down == "" or f"worker{victim}' was declared lost by the group" in down, down
                 since = group.go(group.living)
             wait_until_down(group, since, MEETING_S if kind == "meet" else HEARTBEAT_LIMIT_S + 2, times)
             if kind != "load":
