@@ -10,6 +10,12 @@
 namespace gradwire::sim {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kSeeds = 30;  // each takes thirty times as long
+#else
+constexpr int kSeeds = 300;
+#endif
+
 int Given(const char* name, int otherwise) {
   const char* const text = std::getenv(name);
   return text ? std::atoi(text) : otherwise;
@@ -19,7 +25,7 @@ void RunAll(JobOptions (*options)(uint64_t seed)) {
   JobReport all;
   int failed = 0;
   StayOnThisProcessor();
-  const int first = Given("GRADWIRE_SIM_FIRST", 0), seeds = Given("GRADWIRE_SIM_SEEDS", 300);
+  const int first = Given("GRADWIRE_SIM_FIRST", 0), seeds = Given("GRADWIRE_SIM_SEEDS", kSeeds);
   for (int seed = first; seed < first + seeds; ++seed) {
     JobOptions of_seed = options(static_cast<uint64_t>(seed));
     of_seed.shows = Given("GRADWIRE_SIM_SHOW", 0) != 0;
