@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -123,7 +122,10 @@ TEST(Log, TheEndOfTheProgramWritesWhatIsLeftAndAForkedChildOnlyItsOwn) {
       for (int i = 0; i < 500; ++i) Log(LogLevel::kError, std::to_string(i));
     });
     go_on.Set();
-    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 500);
+    // Lines alone that are the log's: a sanitizer may write some of its own at the end of a program.
+    size_t written = 0;
+    for (size_t at = 0; (at = text.find("gradwire error: ", at)) != std::string::npos; ++at) ++written;
+    EXPECT_EQ(written, 500);
     EXPECT_EQ(text.find("of the parent"), std::string::npos);
     EXPECT_NE(text.find("gradwire error: 499\n"), std::string::npos);
   }

@@ -41,7 +41,10 @@ GroupNetwork::GroupNetwork(int workers, std::chrono::milliseconds limit, Partiti
 }
 
 GroupNetwork::~GroupNetwork() {
-  for (const auto& machine : machines_) machine->group->Stop();
+  for (const auto& machine : machines_) {
+    machine->group->Stop();
+    machine->held_.clear();  // what a frozen worker has not handled keeps its machine
+  }
   SetLogSink(std::move(log_));
 }
 
@@ -97,9 +100,8 @@ void GroupNetwork::Machine::SendLetter(WorkerId to, std::string bytes) {
   ++letters;
   const int other = static_cast<int>(to.rank);
   if (refused_.contains(other)) return;
-  network_.At(network_.now_ + kDelay, other, [this, other, bytes = std::move(bytes)] {
-    network_[other].Arrive(worker_, bytes);
-  });
+  network_.At(network_.now_ + kDelay, other,
+              [this, other, bytes = std::move(bytes)] { network_[other].Arrive(worker_, bytes); });
 }
 
 // A letter over a cut line is sent again until it arrives; what comes of one that is removed is answered by a refusal.
