@@ -8,6 +8,7 @@
 #include <random>
 
 #include "sim/cluster.h"
+#include "sim/instrumented.h"
 #include "sim/random_program.h"
 
 namespace gradwire::sim {
@@ -105,11 +106,7 @@ class Training {
 };
 
 TEST(GradientsAndLosses, A3_A7_C1_EveryBackwardEndsAndNothingIsLeft) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr uint64_t kSeeds = 200;
-#else
-  constexpr uint64_t kSeeds = 800;
-#endif
+  constexpr uint64_t kSeeds = kIsInstrumented ? 100 : 800;
   Totals totals;
   for (uint64_t seed = 0; seed < kSeeds && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -1,6 +1,7 @@
 // Whole workers under faults: the guarantees that are listed below hold, whatever breaks and when. GRADWIRE_SIM_SEEDS
 // says how many runs there are, GRADWIRE_SIM_FIRST which is the first, GRADWIRE_SIM_SHOW=1 which one goes on and what
 // breaks in it.
+#include "sim/instrumented.h"
 #include "sim/job_faults.h"
 
 #include <gtest/gtest.h>
@@ -11,11 +12,7 @@
 namespace gradwire::sim {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kSeeds = 30;  // each takes thirty times as long
-#else
-constexpr int kSeeds = 300;
-#endif
+constexpr int kSeeds = kIsInstrumented ? 30 : 300;
 
 int Given(const char* name, int otherwise) {
   const char* const text = std::getenv(name);

@@ -8,15 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "instrumented.h"
+
 namespace gradwire::sim {
 namespace {
-
-// Instrumented code explores the smaller bounds only.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr size_t kMostStates = 50'000;
-#else
-constexpr size_t kMostStates = 5'000'000;
-#endif
 
 std::string Trace(const MembershipReport& report) {
   std::string text = report.broken;
@@ -36,7 +31,7 @@ class MembershipExploration : public testing::TestWithParam<Bounds> {};
 
 TEST_P(MembershipExploration, KeepsEveryGuarantee) {
   const Bounds& bounds = GetParam();
-  if (bounds.states > kMostStates) GTEST_SKIP() << "too many states for instrumented code";
+  if (kIsInstrumented && bounds.states > 50'000) GTEST_SKIP() << "too many states for instrumented code";
   const MembershipReport report = Explore(bounds.scenario);
   std::printf("%zu states\n", report.states);
   EXPECT_EQ(report.broken, "") << Trace(report);
@@ -54,14 +49,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bounds{"TwoFreezePartition", {.workers = 2, .freezes = 1, .partitions = 1}, 2'000},
         Bounds{"TwoDoubtFreezePartition", {.workers = 2, .freezes = 1, .partitions = 1, .doubts = 1}, 7'000},
         Bounds{"TwoFreezeDeath", {.workers = 2, .deaths = 1, .freezes = 1}, 200},
-        Bounds{"TwoDeaths", {.deaths = 2}, 487},
-        Bounds{"Freeze", {.freezes = 1}, 1'569},
-        Bounds{"Partition", {.partitions = 1}, 220'000},
-        Bounds{"PairCut", {.pair_cuts = 1}, 1'135},
-        Bounds{"TwoPairCuts", {.pair_cuts = 2, .late = false}, 130'000},
-        Bounds{"TwoBreaks", {.breaks = 2}, 6'748},
-        Bounds{"TwoFalseAlarms", {.doubts = 2}, 1'700},
-        Bounds{"DeathAndFreeze", {.deaths = 1, .freezes = 1}, 85'085},
+        Bounds{"TwoDeaths", {.deaths = 2}, 487}, Bounds{"Freeze", {.freezes = 1}, 1'569},
+        Bounds{"Partition", {.partitions = 1}, 220'000}, Bounds{"PairCut", {.pair_cuts = 1}, 1'135},
+        Bounds{"TwoPairCuts", {.pair_cuts = 2, .late = false}, 130'000}, Bounds{"TwoBreaks", {.breaks = 2}, 6'748},
+        Bounds{"TwoFalseAlarms", {.doubts = 2}, 1'700}, Bounds{"DeathAndFreeze", {.deaths = 1, .freezes = 1}, 85'085},
         Bounds{"FreezeAndFalseAlarm", {.freezes = 1, .doubts = 1}, 260'000},
         Bounds{"FreezeAndBreak", {.freezes = 1, .breaks = 1}, 1'200'000},
         Bounds{"DeathAndBreak", {.deaths = 1, .breaks = 1}, 12'000},
@@ -99,6 +90,7 @@ struct Planted {
 class MembershipMistakes : public testing::TestWithParam<Planted> {};
 
 TEST_P(MembershipMistakes, IsFound) {
+  if (kIsInstrumented) GTEST_SKIP() << "finding it takes long in instrumented code";
   const Planted& planted = GetParam();
   const MembershipReport report = Explore(planted.scenario, planted.mistake);
   std::printf("%zu states: %s\n", report.states, report.broken.c_str());
@@ -116,28 +108,19 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"NoQuorum", Mistake::kNoQuorum, {.partitions = 1}, "NOBODY"},
         Planted{"TieToBoth", Mistake::kTieToBoth, {.workers = 2, .partitions = 1}, "NOBODY"},
         Planted{"DeadCount", Mistake::kDeadCount, {.deaths = 2}, "NOBODY"},
-        Planted{"LivingHalf",
-                Mistake::kLivingHalf,
-                {.deaths = 1, .pair_cuts = 2, .late = false, .quiet = true},
-                "AGREE"},
+        Planted{
+            "LivingHalf", Mistake::kLivingHalf, {.deaths = 1, .pair_cuts = 2, .late = false, .quiet = true}, "AGREE"},
         Planted{"StuckCounts", Mistake::kStuckCounts, {.workers = 2, .freezes = 1}, "NOBODY"},
         Planted{"DarkIsStuck", Mistake::kDarkIsStuck, {.workers = 2, .freezes = 1, .partitions = 1}, "AGREE"},
-        Planted{"NoPromise",
-                Mistake::kNoPromise,
-                {.deaths = 1, .pair_cuts = 2, .late = false, .quiet = true},
-                "AGREE"},
+        Planted{"NoPromise", Mistake::kNoPromise, {.deaths = 1, .pair_cuts = 2, .late = false, .quiet = true}, "AGREE"},
         Planted{"NoAccept", Mistake::kNoAccept, {.deaths = 1, .freezes = 1}, "AGREE"},
-        Planted{"EnoughAccept",
-                Mistake::kEnoughAccept,
-                {.deaths = 1, .freezes = 1, .joins = 1, .quiet = true},
-                "AGREE"},
+        Planted{
+            "EnoughAccept", Mistake::kEnoughAccept, {.deaths = 1, .freezes = 1, .joins = 1, .quiet = true}, "AGREE"},
         Planted{"NoInherit", Mistake::kNoInherit, {.workers = 4, .deaths = 2}, "AGREE"},
         Planted{"NoIndirect", Mistake::kNoIndirect, {.pair_cuts = 1}, "NOBODY"},
         Planted{"BreakIsLoss", Mistake::kBreakIsLoss, {.breaks = 2}, "NOBODY"},
-        Planted{"StaleRound",
-                Mistake::kStaleRound,
-                {.workers = 2, .freezes = 1, .partitions = 1, .doubts = 1},
-                "AGREE"},
+        Planted{
+            "StaleRound", Mistake::kStaleRound, {.workers = 2, .freezes = 1, .partitions = 1, .doubts = 1}, "AGREE"},
         Planted{"NoDoubt", Mistake::kNoDoubt, {.workers = 2, .freezes = 1, .partitions = 1}, "AGREE"},
         Planted{"SilentFence", Mistake::kSilentFence, {.workers = 2, .freezes = 1}, "AGREE"},
         Planted{"AnyEpoch", Mistake::kAnyEpoch, {.deaths = 1, .doubts = 1, .joins = 1, .quiet = true}, "AGREE"},

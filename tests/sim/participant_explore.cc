@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "instrumented.h"
 #include "participant_model.h"
 
 namespace gradwire::sim {
@@ -60,6 +61,7 @@ class PassExplorer {
 
   // The exploration, depth first: the path is the trace of what broke.
   void Visit(const World& w) {
+    if (seen_.size() > kMostStates) return;
     bool at_rest = true;
     for (int self = 0; self < kPassWorkers; ++self) {
       if (w.gone[self]) continue;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "instrumented.h"
 #include "paths_world.h"
 
 namespace gradwire::sim {
@@ -46,6 +47,7 @@ class PathsRuns {
   // Depth first: a state that is met again on its own way is a run without end.
 
   void Visit(const World& w, const std::string& key) {
+    if (on_way_.size() > kMostStates) return;
     on_way_.emplace(key, true);
     Check(w);
     stirs_ = false;

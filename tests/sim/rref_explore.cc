@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "digest_set.h"
+#include "instrumented.h"
 #include "rref_model.h"
 #include "rref_network.h"
 
@@ -74,6 +75,7 @@ class Explorer {
   // The exploration, depth first: the path is the trace of what broke.
 
   void Visit(const World& w) {
+    if (seen_.size() > kMostStates) return;
     CheckLive(w);
     CheckRest(w);
     for (int from = 0; from < kWorkers; ++from) {

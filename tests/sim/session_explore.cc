@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gradwire/error.h"
+#include "instrumented.h"
 #include "session_world.h"
 
 namespace gradwire::sim {
@@ -85,6 +86,7 @@ class SessionRuns {
   // Depth first: a state that is met again on its own way is a run without end.
 
   void Visit(const World& w, const StateHash& hash) {
+    if (on_way_.size() > kMostStates) return;
     on_way_.emplace(hash, true);
     if (bounds_.compares && std::ranges::none_of(w.connections, &Connection::cut)) {
       unbroken_.emplace(StateHash(w.Key(/*full=*/false)), true);
