@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gradwire/export.h"
+#include "gradwire/surroundings.h"
 
 namespace torch::autograd {
 struct Node;
@@ -21,7 +22,8 @@ class Worker;
 namespace autograd {
 
 // A context for the life of this object, current on the thread that made it: calls made meanwhile record their tensors.
-// Destroy it on the same thread; that releases the context on every worker that it reached (A7).
+// Other threads enter it by a Surroundings::Scope of inside(worker, id). Destroy it on the same thread; that releases
+// the context on every worker that it reached (A7).
 class GRADWIRE_API Context {
  public:
   explicit Context(Worker& worker);
@@ -34,8 +36,11 @@ class GRADWIRE_API Context {
  private:
   Worker& worker_;
   int64_t id_;
-  int64_t outer_;  // current before
+  Surroundings::Scope scope_;
 };
+
+// What this thread runs inside of, with another context current in it, -1: none. Error(kInvalid) when it is unknown.
+GRADWIRE_API Surroundings inside(Worker& worker, int64_t context_id);
 
 // Computes the gradients of the sum of `roots` (scalars that require grad and are no leaves) with respect to all leaves
 // on all workers that take part, into the context. Blocks. Throws Error: kInvalid for bad roots or an unknown context,
@@ -56,8 +61,6 @@ GRADWIRE_API int64_t new_context(Worker& worker);     // current nowhere
 GRADWIRE_API int64_t max_context_id(Worker& worker);  // the largest that this worker can give
 // Whether it is here and not released.
 GRADWIRE_API bool knows_context(Worker& worker, int64_t context_id);
-// Makes it current on this thread, -1: none; gives what was. Error(kInvalid) when it is unknown.
-GRADWIRE_API int64_t set_current_context(Worker& worker, int64_t context_id);
 // On all workers that it reached (A7). False when it is unknown.
 GRADWIRE_API bool release_context(Worker& worker, int64_t context_id);
 

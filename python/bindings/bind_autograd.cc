@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gradwire/autograd.h"
@@ -12,28 +13,28 @@
 namespace gradwire::python {
 namespace {
 
-// A context of the thread that made it, until close().
+// A context until close(), current nowhere by itself.
 class PythonContext {
  public:
   explicit PythonContext(PythonWorker& worker)
-      : worker_(worker.shared()), context_(std::make_unique<autograd::Context>(worker.worker())) {}
+      : worker_(worker.shared()), id_(autograd::new_context(worker.worker())) {}
   ~PythonContext() { Close(); }
 
-  int64_t id() const { return context_ ? context_->id() : -1; }
+  int64_t id() const { return id_; }
   void Close() {
-    if (!context_) return;
+    if (id_ < 0) return;
+    const int64_t id = std::exchange(id_, -1);
     if (process_.is_inherited()) {
-      new std::shared_ptr<Worker>(worker_);  // never freed, nor the context, which would send messages
-      static_cast<void>(context_.release());
-      return;
+      new std::shared_ptr<Worker>(worker_);  // never freed
+      return;                                // a release would send messages
     }
     const py::gil_scoped_release unlocked;
-    context_.reset();
+    autograd::release_context(*worker_, id);
   }
 
  private:
   const std::shared_ptr<Worker> worker_;
-  std::unique_ptr<autograd::Context> context_;
+  int64_t id_;
   const OfProcess process_;
 };
 
@@ -74,7 +75,19 @@ void BindAutograd(py::module_& module) {
   module.def("backward", Backward, worker, context_id, py::arg("roots"), retain_graph);
   module.def("get_gradients", Gradients, worker, context_id);
   module.def(
-      "current_context", [](PythonWorker& worker) { return autograd::current_context(worker.worker()); }, worker);
+      "current_context",
+      [](PythonWorker& self) {
+        const ContextVariableScope inside;
+        return autograd::current_context(self.worker());
+      },
+      worker);
+  module.def(
+      "inside",
+      [](PythonWorker& self, int64_t id) {
+        const ContextVariableScope inside;
+        return autograd::inside(self.worker(), id);
+      },
+      worker, context_id);
 }
 
 }  // namespace gradwire::python

@@ -13,6 +13,7 @@ void BindOptions(py::module_& module);
 void BindReference(py::module_& module);
 void BindScript(py::module_& module);
 void BindStore(py::module_& module);
+void BindSurroundings(py::module_& module);
 void BindWorker(py::module_& module);
 
 }  // namespace gradwire::python

@@ -8,10 +8,9 @@
 
 #include "gradwire/error.h"
 #include "gradwire/wait_hook.h"
+#include "python_surroundings.h"
 
 namespace gradwire::python {
-
-namespace py = pybind11;
 
 // False before Python has started and from the beginning of its end: then its lock must not be asked for.
 bool InterpreterLives();
@@ -63,10 +62,12 @@ void CheckMayWait();
 // For waits of which it is not known before whether they are any.
 void LookForSignalsAndLoops();
 
-// Runs `f` without the lock. Its waits inside the library can be ended by signals of Python.
+// Runs `f` without the lock. Its calls belong to what the Python code here runs inside of. Its waits inside the library
+// can be ended by signals of Python.
 template <class F>
 auto WithoutLock(F f, WaitHook::Hook look = LookForSignals) {
   try {
+    const ContextVariableScope inside;
     const py::gil_scoped_release unlocked;
     const WaitHook hook(look);
     return f();

@@ -53,7 +53,12 @@ Returned CallFunction(IncomingCall& incoming, std::string& shown_as) {
   shown_as = ShownName(function, positional);
   if (by_own_name) incoming.ShowAs(shown_as);
   const bool asynchronous = AsynchronousFunction(function) != nullptr;
+  // What the function sets in it is no other's.
+  PyObject* const context = NewPythonContext();
+  PyContext_Enter(context);
   PyObject* const result = Call(function, positional, named);
+  PyContext_Exit(context);
+  Py_DECREF(context);
   Py_DECREF(function);
   Py_DECREF(positional);
   Py_DECREF(named);

@@ -39,12 +39,8 @@ ContextId Autograd::current() const {
   return context ? context->id() : -1;
 }
 
-ContextId Autograd::SetCurrent(ContextId context) {
-  const ContextId before = current();
-  std::weak_ptr<ContextState> next;
-  if (context >= 0) next = Known(*protocol_, context);
-  protocol_->interceptor().current().Set(std::move(next));
-  return before;
+Surroundings Autograd::Inside(ContextId context) const {
+  return protocol_->interceptor().current().With(context >= 0 ? Known(*protocol_, context) : nullptr);
 }
 
 void Autograd::Backward(ContextId context, const std::vector<at::Tensor>& roots, bool retain_graph) {

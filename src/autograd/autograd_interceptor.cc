@@ -80,10 +80,7 @@ void AutogradInterceptor::OnHeader(rpc::ServedCall& call) {
 
 std::shared_ptr<void> AutogradInterceptor::OnDispatch(rpc::ServedCall& call) {
   const auto entered = std::static_pointer_cast<EnteredCall>(call.state[kSlot]);
-  if (!entered || !entered->context || entered->context->closed()) {
-    // A thread that waits inside of a context may run this meanwhile: it is not the handler's.
-    return current_.get() ? std::make_shared<CurrentContext::Scope>(current_, nullptr) : nullptr;
-  }
+  if (!entered || !entered->context || entered->context->closed()) return nullptr;
   // A handler that answers later enters again.
   if (!entered->attached.exchange(true)) {
     AttachReceived(*entered->context, call.request.args.tensors, entered->extension, call.from.id);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rpc/deadline.h"
+#include "rpc/surroundings.h"
 #include "rpc/function_entry.h"
 #include "rpc/rpc_impl.h"
 #include "rpc/send_step.h"

@@ -5,7 +5,7 @@
 
 #include "gradwire/error.h"
 #include "gradwire/value.h"
-#include "rpc/deadline.h"
+#include "rpc/surroundings.h"
 
 namespace gradwire {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <stdexcept>
 
-#include "rpc/deadline.h"
+#include "rpc/surroundings.h"
 #include "sim/cluster.h"
 
 namespace gradwire::sim {

@@ -48,7 +48,7 @@ def _new_context() -> DistAutogradContext:
     if _C.current_context(worker) >= 0:
         raise Error("Already have an autograd context id for this thread")
     made = DistAutogradContext(_C.new_context(worker))
-    _C.set_current_context(worker, made._id)
+    _C.surroundings.set(_C.inside(worker, made._id))
     return made
 
 
@@ -73,7 +73,7 @@ def _is_valid_context(context_id: int) -> None:
 def _release_context(context_id: int) -> None:
     worker = _default.required()
     if _C.current_context(worker) == context_id:
-        _C.set_current_context(worker, -1)
+        _C.surroundings.set(_C.inside(worker, -1))
     _C.release_context(worker, context_id)
 
 
