@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -52,6 +53,19 @@ GRADWIRE_API void backward(Worker& worker, int64_t context_id, const std::vector
 
 // (leaf, gradient) for each leaf of this process that has one. Throws Error(kInvalid) for an unknown context.
 GRADWIRE_API std::vector<std::pair<at::Tensor, at::Tensor>> get_gradients(Worker& worker, int64_t context_id);
+
+// Leaves whose gradients libtorch's reducer (DistributedDataParallel) brings together, those among them too that a pass
+// does not reach. `sink`: the node that the module has put behind its outputs when it has searched its own graph for
+// parameters that are not used; null when it has not.
+struct Reduced {
+  torch::autograd::Node* sink = nullptr;
+  std::vector<at::Tensor> leaves;
+};
+// Finds them, given the nodes of a pass and the leaves that a reducer waits for. On any thread, without locks.
+using FindReduced = std::function<std::vector<Reduced>(const std::vector<torch::autograd::Node*>& nodes,
+                                                       const std::vector<at::Tensor>& hooked)>;
+// For a language that knows such modules. Before the first pass.
+GRADWIRE_API void set_find_reduced(Worker& worker, FindReduced find);
 
 // The context that is current on this thread, or -1.
 GRADWIRE_API int64_t current_context(Worker& worker);

@@ -3,7 +3,14 @@
 
 #include "gil.h"
 
+namespace gradwire {
+class Worker;
+}
+
 namespace gradwire::python {
+
+// Backward passes of the worker know the DistributedDataParallel modules of this process.
+void KnowReducers(Worker& worker);
 
 void BindAutograd(py::module_& module);
 void BindContext(py::module_& module);

@@ -21,6 +21,7 @@ struct PythonParts {
   py::object future_value;     // torch's own way from a completed future to its value or exception
   py::object call_builtin;     // _functions.call_builtin(function, args, kwargs): from a frame of Python
   py::object find_builtin;     // torch's table: builtin function -> "aten::..." or None
+  py::object find_reduced;     // _reducers.find_reduced(nodes, hooked) -> [(place among nodes or -1, leaves)]
   py::object rref;             // class RRef
 };
 

@@ -59,6 +59,8 @@ void Autograd::set_describe(std::function<std::optional<Failure>(const std::exce
   protocol_->set_describe(std::move(describe));
 }
 
+void Autograd::set_find_reduced(FindReduced find) { protocol_->set_find_reduced(std::move(find)); }
+
 Autograd::Counts Autograd::counts() const {
   const ContextTable& table = protocol_->interceptor().table();
   return {.contexts = table.ids().size(), .tombstones = table.tombstones(), .passes = protocol_->passes()};

@@ -66,6 +66,9 @@ class GRADWIRE_API Autograd {
   // locks; nothing for those that it does not know.
   void set_describe(std::function<std::optional<Failure>(const std::exception_ptr&)> describe);
 
+  // See gradwire/autograd.h.
+  void set_find_reduced(FindReduced find);
+
   struct Counts {
     size_t contexts = 0;
     size_t tombstones = 0;  // of released contexts in which handlers still run

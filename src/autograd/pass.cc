@@ -86,6 +86,7 @@ void CheckForNan(Node& node, const TensorList& outputs) {
 // One call of Pass::Reach().
 struct GraphWalk {
   std::unordered_map<Node*, NodeState>& nodes;
+  TensorList& hooked;
   std::vector<Node*> left;  // found, and not walked from
   std::vector<Pass::Reached> found;
   std::unordered_map<Node*, size_t> place;  // of a receive node in `found`
@@ -95,7 +96,10 @@ struct GraphWalk {
     Node* const node = edge.function.get();
     const auto [it, is_new] = nodes.try_emplace(node);
     ++it->second.missing;
-    if (is_new) left.push_back(node);
+    if (is_new) {
+      left.push_back(node);
+      if (Loans::IsHooked(*node)) hooked.push_back(static_cast<AccumulateGrad*>(node)->variable);
+    }
     auto* const recv = dynamic_cast<RecvBackward*>(node);
     if (!recv) return;
     std::vector<bool>& used = it->second.used;
@@ -111,10 +115,11 @@ struct GraphWalk {
 }  // namespace
 
 struct Pass::State {
-  explicit State(Options given) : options(std::move(given)) {
+  explicit State(Options given) : options(std::move(given)), loans(options.loans) {
     if (options.carry_thread_state) thread_state.emplace();
   }
 
+  void BeginLoans();
   void Drive(const NodePtr& entry, TensorList gradients);
   void Loop(const NodePtr& entry, TensorList gradients);
   void Run(ReadyNode ready, std::vector<ReadyNode>& heap);
@@ -128,7 +133,12 @@ struct Pass::State {
   std::atomic<bool> stopped{false};
   // Written while Reach() runs, only looked up in after that.
   std::unordered_map<Node*, NodeState> nodes;
-  std::mutex mutex;  // guards `nodes` meanwhile, and:
+  std::vector<NodePtr> entries;
+  TensorList hooked;
+  std::once_flag lending;
+  Loans loans;
+  std::mutex mutex;  // guards `nodes` and the next two meanwhile, and:
+  size_t running = 0;  // arrivals; the loans end when none runs and the pass is stopped
   std::vector<LeafEntry> leaves;
   std::optional<Failure> failure;
 };
@@ -137,9 +147,10 @@ Pass::Pass(Options options) : state_(std::make_unique<State>(std::move(options))
 Pass::~Pass() = default;
 
 std::vector<Pass::Reached> Pass::Reach(const std::vector<Entry>& entries) {
-  GraphWalk walk{state_->nodes, {}, {}, {}};
+  GraphWalk walk{state_->nodes, state_->hooked, {}, {}, {}};
   const std::lock_guard lock(state_->mutex);
   for (const Entry& entry : entries) {
+    state_->entries.push_back(entry.node);
     std::vector<bool>& used = state_->nodes[entry.node.get()].used;
     used.resize(entry.node->num_outputs());
     for (const uint32_t index : entry.tensors) {
@@ -158,7 +169,12 @@ std::vector<Pass::Reached> Pass::Reach(const std::vector<Entry>& entries) {
 }
 
 std::optional<Failure> Pass::Arrive(const NodePtr& entry, TensorList gradients) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    ++state_->running;
+  }
   try {
+    std::call_once(state_->lending, [this] { state_->BeginLoans(); });
     std::optional<at::ThreadLocalStateGuard> guard;
     if (state_->thread_state) guard.emplace(*state_->thread_state);
     state_->Drive(entry, std::move(gradients));
@@ -167,10 +183,22 @@ std::optional<Failure> Pass::Arrive(const NodePtr& entry, TensorList gradients) 
     state_->Fail(DescribeCaught(state_->options.describe));
   }
   const std::lock_guard lock(state_->mutex);
+  if (--state_->running == 0 && state_->stopped) state_->loans.End();
   return state_->failure;
 }
 
-void Pass::Stop() { state_->stopped = true; }
+void Pass::Stop() {
+  const std::lock_guard lock(state_->mutex);
+  state_->stopped = true;
+  if (state_->running == 0) state_->loans.End();
+}
+
+void Pass::State::BeginLoans() {
+  if (hooked.empty() || stopped) return;
+  Loans::Graph graph{hooked, {}, entries};
+  for (const auto& [node, state] : nodes) graph.nodes.push_back(node);
+  loans.Begin(graph);
+}
 
 void Pass::State::Fail(Failure caught) {
   stopped = true;
@@ -249,7 +277,11 @@ void Pass::State::Run(ReadyNode ready, std::vector<ReadyNode>& heap) {
 
 TensorList Pass::State::RunLeaf(AccumulateGrad& node, const TensorList& gradients,
                                 const std::optional<c10::Stream>& stream) {
-  if (!gradients.empty() && gradients[0].defined()) {
+  if (!gradients.empty() && gradients[0].defined() && loans.Holds(node.variable)) {
+    at::Tensor sum = node.variable.grad();
+    AddGradient(node.variable, sum, gradients[0], 1);
+    node.variable.mutable_grad() = std::move(sum);
+  } else if (!gradients.empty() && gradients[0].defined()) {
     LeafEntry entry{.leaf = node.variable, .gradient = gradients[0], .sum = {}, .stream = stream};
     if (!node.post_hooks().empty()) AddGradient(entry.leaf, entry.sum, entry.gradient, 2);
     const std::lock_guard lock(mutex);
@@ -283,8 +315,9 @@ std::vector<LeafGradient> Pass::Finish() {
     const std::lock_guard lock(state_->mutex);
     leaves.swap(state_->leaves);
   }
-  std::vector<LeafGradient> result;
-  result.reserve(leaves.size());
+  std::vector<LeafGradient> result = state_->loans.TakeBack();
+  state_->loans.End();
+  result.reserve(result.size() + leaves.size());
   for (LeafEntry& entry : leaves) {
     const c10::OptionalStreamGuard stream_guard(entry.stream);
     if (!entry.sum.defined()) AddGradient(entry.leaf, entry.sum, entry.gradient, 1);

@@ -21,6 +21,8 @@ std::vector<std::pair<at::Tensor, at::Tensor>> get_gradients(Worker& worker, int
   return worker.autograd().Gradients(context_id);
 }
 
+void set_find_reduced(Worker& worker, FindReduced find) { worker.autograd().set_find_reduced(std::move(find)); }
+
 int64_t current_context(Worker& worker) { return worker.autograd().current(); }
 
 int64_t new_context(Worker& worker) { return worker.autograd().NewContext(); }
