@@ -24,8 +24,8 @@ bool SharesMemory(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() && tensor.storage().use_count() > 1;
 }
 
-// With a sink the reducer has searched the module's graph when its forward ended. It sees nothing beyond a receive node,
-// and takes what lies there for unused.
+// With a sink the reducer has searched the module's graph when its forward ended. It sees nothing beyond a receive
+// node, and takes what lies there for unused.
 void CheckWhole(const Reduced& reduced, const std::vector<NodePtr>& entries) {
   std::unordered_set<c10::TensorImpl*> leaves;
   for (const at::Tensor& leaf : reduced.leaves) leaves.insert(leaf.unsafeGetTensorImpl());

@@ -12,9 +12,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <mutex>
+#include <typeinfo>
 #include <unordered_map>
 
+#include "autograd/cut_history.h"
 #include "gradwire/future.h"
 
 namespace gradwire::autograd {
@@ -83,10 +86,14 @@ void CheckForNan(Node& node, const TensorList& outputs) {
   }
 }
 
+// By its name: libtorch does not export its type.
+bool IsPythonNode(const Node& node) { return std::strcmp(typeid(node).name(), "N5torch8autograd6PyNodeE") == 0; }
+
 // One call of Pass::Reach().
 struct GraphWalk {
   std::unordered_map<Node*, NodeState>& nodes;
   TensorList& hooked;
+  bool& has_python_nodes;
   std::vector<Node*> left;  // found, and not walked from
   std::vector<Pass::Reached> found;
   std::unordered_map<Node*, size_t> place;  // of a receive node in `found`
@@ -98,6 +105,8 @@ struct GraphWalk {
     ++it->second.missing;
     if (is_new) {
       left.push_back(node);
+      CheckHistory(*node);
+      has_python_nodes = has_python_nodes || IsPythonNode(*node);
       if (Loans::IsHooked(*node)) hooked.push_back(static_cast<AccumulateGrad*>(node)->variable);
     }
     auto* const recv = dynamic_cast<RecvBackward*>(node);
@@ -121,6 +130,7 @@ struct Pass::State {
 
   void BeginLoans();
   void Drive(const NodePtr& entry, TensorList gradients);
+  void Execute(std::function<void()> body, bool chooses_outputs) const;  // in a node of the ordinary engine
   void Loop(const NodePtr& entry, TensorList gradients);
   void Run(ReadyNode ready, std::vector<ReadyNode>& heap);
   TensorList RunLeaf(AccumulateGrad& node, const TensorList& gradients, const std::optional<c10::Stream>& stream);
@@ -135,9 +145,10 @@ struct Pass::State {
   std::unordered_map<Node*, NodeState> nodes;
   std::vector<NodePtr> entries;
   TensorList hooked;
+  bool has_python_nodes = false;
   std::once_flag lending;
   Loans loans;
-  std::mutex mutex;  // guards `nodes` and the next two meanwhile, and:
+  std::mutex mutex;  // guards `nodes` and what follows it meanwhile, and:
   size_t running = 0;  // arrivals; the loans end when none runs and the pass is stopped
   std::vector<LeafEntry> leaves;
   std::optional<Failure> failure;
@@ -147,7 +158,7 @@ Pass::Pass(Options options) : state_(std::make_unique<State>(std::move(options))
 Pass::~Pass() = default;
 
 std::vector<Pass::Reached> Pass::Reach(const std::vector<Entry>& entries) {
-  GraphWalk walk{state_->nodes, state_->hooked, {}, {}, {}};
+  GraphWalk walk{state_->nodes, state_->hooked, state_->has_python_nodes, {}, {}, {}};
   const std::lock_guard lock(state_->mutex);
   for (const Entry& entry : entries) {
     state_->entries.push_back(entry.node);
@@ -207,11 +218,20 @@ void Pass::State::Fail(Failure caught) {
 }
 
 void Pass::State::Drive(const NodePtr& entry, TensorList gradients) {
+  const auto loop = [&] { Execute([&] { Loop(entry, std::move(gradients)); }, false); };
+  // Inside of a run with a choice of outputs, as torch.autograd.grad is one, a reentrant checkpoint refuses to run: its
+  // pass of its own would put gradients into `.grad`. In that run itself our nodes would be found unneeded.
+  has_python_nodes ? Execute(loop, true) : loop();
+}
+
+void Pass::State::Execute(std::function<void()> body, bool chooses_outputs) const {
   static const at::Tensor& token = *new at::Tensor(at::ones({}));  // the engine refuses an undefined root gradient
   auto driver = c10::make_intrusive<Driver>();
   driver->add_input_metadata(token);
-  driver->body = [&] { Loop(entry, std::move(gradients)); };
-  Engine::get_default_engine().execute({{driver, 0}}, {token}, options.retain_graph, false, true, {});
+  driver->body = std::move(body);
+  torch::autograd::edge_list outputs;
+  if (chooses_outputs) outputs.emplace_back(driver, 0);
+  Engine::get_default_engine().execute({{driver, 0}}, {token}, options.retain_graph, false, true, outputs);
 }
 
 void Pass::State::Loop(const NodePtr& entry, TensorList gradients) {

@@ -107,6 +107,8 @@ CallHandle Gather::SendPart(const Key& key, const Payload& value, std::string sh
 GatherParts Gather::All(Payload value, std::vector<std::string> names, milliseconds timeout, std::string shown_as) {
   if (value.local) value = value.local->Encode();
   const std::optional<Duration> limit = Limit(timeout);
+  // Each worker may be in a context of its own, and a part goes to all: it belongs to none of them.
+  const Surroundings::Scope nothing{Surroundings()};
   const Key key = NextKey(std::move(names));
   const bool leads = key.first.front().second == rpc_->self().id;
   const auto wait = std::make_shared<Wait>();

@@ -2,6 +2,7 @@
 
 import contextlib
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -191,9 +192,9 @@ VIEWS = {"gradient_as_bucket_view": True}
         (calls_inside_are_refused, Used, UNUSED, BOTH),
         (calls_inside_are_refused, Used, STATIC, BOTH),
         (fails, Used, {}, BOTH),
-        (sparse, None, {}, BOTH),
+        (sparse, torch.nn.Embedding, {}, BOTH),
     ],
-    ids=lambda value: getattr(value, "__name__", "-".join(map(str, value)) or "none"),
+    ids=lambda value: value.__name__ if isinstance(value, Callable) else "-".join(map(str, value or ["none"])),
 )
 def test_ddp_in_a_context(group, tmp_path, program, kind, options, second_on):
     store = str(tmp_path / "reducers")

@@ -172,5 +172,7 @@ def test_callbacks_inherit_the_deadline(group):
         with pytest.raises(Error, match=r"deadline|timeout"):
             rpc.rpc_sync("worker1", waits_in_a_callback, timeout=0.5)
         assert rpc.rpc_sync("worker1", how_the_callback_ended) == "TimedOut"
+        for future in _kept:
+            future.set_result(None)
 
     group(body)
