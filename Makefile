@@ -1,5 +1,5 @@
 # What a person runs here. CONTRIBUTING.md explains the targets; the build itself is CMake's.
-.PHONY: demo test test-asan test-tsan test-wheel bench conformance format docs clean system-packages
+.PHONY: demo test test-asan test-tsan test-planted test-wheel bench conformance format docs clean system-packages
 .SILENT:
 .DELETE_ON_ERROR:
 
@@ -27,6 +27,10 @@ test: system-packages build-release-all
 
 test-asan test-tsan: test-%: system-packages build-%-all
 	$(IN_VENV) ctest --preset $*
+
+# Whether the simulated jobs notice mistakes that are planted in the library (tests/sim/planted_test.cc).
+test-planted: system-packages build-planted-planted_tests
+	build/planted/tests/planted_tests --gtest_brief=1
 
 # The package as `pip install .` gives it, away from the source tree.
 test-wheel: $(READY)

@@ -14,6 +14,10 @@ endif()
 # Designated initializers leave fields out on purpose; g++ takes that for a slip.
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -fPIC)
 
+if(GRADWIRE_PLANTED)
+  add_compile_definitions(GRADWIRE_PLANTED)  # base/rule.h
+endif()
+
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-Wno-subobject-linkage)  # g++ takes a source among others for a header
 endif()

@@ -26,6 +26,7 @@ FOREIGN_RPC = ("torch/csrc/distributed/rpc/", "torch/csrc/distributed/autograd/"
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 DOCUMENT = re.compile(r"\b(docs/[\w/]+\.md|[A-Z]+\.md)\b")
+INITIALIZER = re.compile(r" {6,}\w+_\(.*\) \{$")
 NO_FUNCTION = re.compile(r"\s*((namespace|class|struct|enum|union|extern|template)\b|#|//)|.*= \{$")
 
 Fault = tuple[Path, int, str]
@@ -185,6 +186,8 @@ def cpp_functions(lines: list[str]) -> Iterator[tuple[int, int]]:
             begin, indent = number, line[: len(line) - len(line.lstrip())]
             if indent and line.lstrip().startswith(":"):  # the initializers of a constructor
                 indent = indent[4:]
+            elif INITIALIZER.match(line):  # the last of several lines of them
+                indent = indent[6:]
 
 
 def names(tree: Tree) -> Iterator[Fault]:

@@ -51,6 +51,8 @@ struct WorkerOptions {
 
   std::chrono::milliseconds rpc_timeout{60'000};  // default of calls; 0: none
   std::chrono::milliseconds init_timeout{-1};     // negative: the larger of rpc_timeout and 5 s; 0: none
+  // Whoever is silent for longer is taken for lost, and the group decides (docs/membership.md). At least 100 ms.
+  std::chrono::milliseconds heartbeat_limit{10'000};
   size_t num_worker_threads = 16;                 // handlers that run at one time, waiting ones not counted (C3)
 
   // While 1,024 requests of this worker wait on a callee to be begun, further calls wait for their turn (C4), or throw
@@ -199,6 +201,7 @@ class GRADWIRE_API Worker {
     size_t held_rrefs = 0;       // references here to values elsewhere
     size_t creating_rrefs = 0;   // of those: the owner has not answered yet
     size_t waiting_fetches = 0;  // wait for a value that is being made here, or for the owner's confirmation
+    size_t rref_entries = 0;     // all that is kept here about references, and about lost workers that held some
     size_t autograd_contexts = 0;
     size_t backward_passes = 0;
   };

@@ -64,7 +64,7 @@ std::vector<autograd::Reduced> FindReduced(const Nodes& nodes, const std::vector
     if (IsPythonNode(*node)) of_python.push_back(node);
   }
   if (!InterpreterLives()) return {};
-  const py::gil_scoped_acquire locked;
+  const Locked locked;
   py::list objects;
   for (torch::autograd::Node* const node : of_python) {
     objects.append(py::handle(static_cast<torch::autograd::PyNode*>(node)->pyobj()));

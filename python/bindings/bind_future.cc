@@ -138,7 +138,7 @@ void Then(py::object future, py::function function, py::handle next, const Pytho
     c10::IValue value;
     std::exception_ptr error;
     {
-      const py::gil_scoped_acquire locked;
+      const Locked locked;
       try {
         value = ToIValue(callback->Call());
       } catch (const py::error_already_set& raised) {
@@ -158,7 +158,7 @@ void AddDoneCallback(py::object future, py::function function) {
   auto callback = std::make_shared<Callback>(std::move(future), std::move(function));
   auto run = [callback = std::move(callback)](c10::ivalue::Future&) {
     if (!InterpreterLives()) return;
-    const py::gil_scoped_acquire locked;
+    const Locked locked;
     try {
       callback->Call();
     } catch (const py::error_already_set& raised) {

@@ -1,5 +1,6 @@
 // gradwire._C: what the Python package stands on. Nothing here starts a thread.
 #include "bindings.h"
+#include "process_end.h"
 #include "python_errors.h"
 #include "value_decoder.h"
 #include "value_encoder.h"
@@ -22,6 +23,7 @@ bool IsPlain(py::handle value) {
 PYBIND11_MODULE(_C, module) {
   namespace python = gradwire::python;
   python::py::module_::import("torch");  // its types are bound there
+  python::WatchTheEnd();
   python::RegisterErrors();
   python::BindWorker(module);
   python::BindReference(module);

@@ -9,6 +9,7 @@
 #include "python_handler.h"
 #include "python_worker.h"
 #include "registered_function.h"
+#include "release.h"
 
 namespace gradwire::python {
 namespace {
@@ -51,6 +52,7 @@ py::dict CountsOf(const PythonWorker& self) {
   named["held_rrefs"] = counts.held_rrefs;
   named["creating_rrefs"] = counts.creating_rrefs;
   named["waiting_fetches"] = counts.waiting_fetches;
+  named["rref_entries"] = counts.rref_entries;
   named["autograd_contexts"] = counts.autograd_contexts;
   named["backward_passes"] = counts.backward_passes;
   return named;
@@ -63,16 +65,20 @@ void BindWorker(py::module_& module) {
   module.attr("UNSET_TIMEOUT") = kUnsetTimeout;
   module.attr("OPEN_GROUP") = WorkerOptions::kOpenGroup;
   module.def("is_worker_thread", IsWorkerThread);
-  module.def("note_fork", OfProcess::NoteFork);
+  module.def("note_fork", [] {
+    OfProcess::NoteFork();
+    ForgetReleases();
+  });
   module.def("note_exit", NoteExit);
   module.def("load_functions", LoadFunctions, py::arg("path"));
   module.def("register_function", RegisterFunction, py::arg("name"), py::arg("function"));
   module.def("unregister_function", UnregisterFunction, py::arg("name"));
   py::class_<PythonWorker, std::shared_ptr<PythonWorker>>(module, "Worker")
-      .def(py::init<const std::string&, int, int, py::handle, double, double, size_t, std::string,
+      .def(py::init<const std::string&, int, int, py::handle, double, double, double, size_t, std::string,
                     const std::vector<FaultTuple>&>(),
            py::kw_only(), py::arg("name"), py::arg("rank"), py::arg("world_size"), py::arg("store"),
-           py::arg("rpc_timeout"), py::arg("init_timeout"), py::arg("num_worker_threads"), py::arg("published") = "",
+           py::arg("rpc_timeout"), py::arg("init_timeout"), py::arg("heartbeat_limit") = 10.0,
+           py::arg("num_worker_threads"), py::arg("published") = "",
            py::arg("faults") = std::vector<FaultTuple>())
       .def("call_sync", &PythonWorker::CallSync, py::arg("to"), py::arg("func"), py::arg("args"), py::arg("kwargs"),
            py::arg("timeout"))

@@ -3,42 +3,40 @@
 #include <algorithm>
 #include <atomic>
 
+#include "release.h"
+
 namespace gradwire::python {
 namespace {
 
-struct ThreadState {
-  PyGILState_STATE before{};
-  PyThreadState* state = nullptr;
-};
-thread_local ThreadState this_thread;
+thread_local PyThreadState* this_thread = nullptr;
 
 thread_local bool waits_are_forbidden = false;
 
 using std::chrono::steady_clock;
 std::atomic<int64_t> lock_waits{0}, lock_wait_ns{0};
-std::atomic<bool> program_ends{false};
 
 }  // namespace
 
-bool InterpreterLives() { return Py_IsInitialized() && !_Py_IsFinalizing(); }
-
-void NoteExit() { program_ends = true; }
-bool ProgramEnds() { return program_ends; }
-
 void EnterThread() {
-  if (!InterpreterLives()) return;
-  this_thread.before = PyGILState_Ensure();
-  this_thread.state = PyEval_SaveThread();
+  if (InterpreterLives()) this_thread = PyThreadState_New(PyInterpreterState_Main());
 }
 
-void LeaveThread() {
-  if (!this_thread.state || !InterpreterLives()) return;
-  PyEval_RestoreThread(this_thread.state);
-  this_thread.state = nullptr;
-  PyGILState_Release(this_thread.before);
+void LeaveThread() noexcept {
+  if (!this_thread || !InterpreterLives()) return;
+  PyEval_RestoreThread(this_thread);
+  PyThreadState_Clear(this_thread);
+  PyThreadState_DeleteCurrent();
+  this_thread = nullptr;
 }
 
-bool IsWorkerThread() { return this_thread.state != nullptr; }
+bool IsWorkerThread() { return this_thread != nullptr; }
+
+// The interpreter unwinds a thread that asks too late. It gets no further than here (process_end.h).
+PyGILState_STATE TakeLock() noexcept {
+  const PyGILState_STATE before = PyGILState_Ensure();
+  asm volatile("" ::: "memory");  // no tail call: this frame is there while the lock is waited for
+  return before;
+}
 
 CallLock::CallLock() : asked_(steady_clock::now()) {
   lock_wait_ns += std::chrono::nanoseconds(steady_clock::now() - asked_).count();
@@ -50,14 +48,7 @@ std::chrono::microseconds AverageLockWait() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::nanoseconds(lock_wait_ns / waits));
 }
 
-SharedObject::~SharedObject() {
-  if (!InterpreterLives()) {
-    object_.release();  // nobody frees it any more
-    return;
-  }
-  const py::gil_scoped_acquire locked;
-  object_ = py::object();
-}
+SharedObject::~SharedObject() { Release(object_.release().ptr()); }
 
 void ForbidWaits() { waits_are_forbidden = true; }
 
@@ -76,7 +67,7 @@ void LookForSignalsAndLoops() {
 
 void LookForSignals() {
   if (!InterpreterLives()) return;
-  const py::gil_scoped_acquire locked;
+  const Locked locked;
   if (PyErr_CheckSignals() != 0) throw Error(ErrorCode::kCancelled, "the wait was interrupted by a signal");
 }
 

@@ -8,23 +8,30 @@
 
 #include "gradwire/error.h"
 #include "gradwire/wait_hook.h"
+#include "process_end.h"
 #include "python_surroundings.h"
 
 namespace gradwire::python {
 
-// False before Python has started and from the beginning of its end: then its lock must not be asked for.
-bool InterpreterLives();
-
-// The program ends. A thread that waits then is left to wait: one that is woken just before the interpreter ends would
-// be ended by it in the middle of C++.
-void NoteExit();
-bool ProgramEnds();
 
 // First and last thing that each thread of a worker runs. Between the two the thread keeps one Python thread state: a
-// Python error that is set in it must survive until C++ has looked at it.
+// Python error that is set in it must survive until C++ has looked at it. EnterThread() does not wait for the lock, so
+// that a pool may grow while Python computes.
 void EnterThread();
-void LeaveThread();
+void LeaveThread() noexcept;
 bool IsWorkerThread();  // whether this one is between the two
+
+// The lock, taken and given back. A thread that asks for it when the interpreter has begun to end sleeps for ever.
+PyGILState_STATE TakeLock() noexcept;
+class Locked {
+ public:
+  Locked() noexcept : before_(TakeLock()) {}
+  ~Locked() { PyGILState_Release(before_); }
+  Locked(const Locked&) = delete;
+
+ private:
+  const PyGILState_STATE before_;
+};
 
 // Takes the lock for a call or its result, and adds to what AverageLockWait() tells.
 class CallLock {
@@ -33,7 +40,7 @@ class CallLock {
 
  private:
   std::chrono::steady_clock::time_point asked_;
-  py::gil_scoped_acquire locked_;
+  Locked locked_;
 };
 
 // How long calls and results have waited for the lock so far, on average; 0 before the first.

@@ -52,7 +52,7 @@ class ServedCall {
     const py::gil_scoped_release unlocked;
     call_->OnCancelled([shared = std::move(shared)] {
       if (!InterpreterLives()) return;
-      const py::gil_scoped_acquire locked;
+      const Locked locked;
       try {
         py::reinterpret_borrow<py::object>(shared->get())();
       } catch (const py::error_already_set& error) {

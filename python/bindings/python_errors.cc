@@ -80,7 +80,7 @@ Failure DescribeError(const py::error_already_set& error, const std::string& hea
 
 std::optional<Failure> DescribeCaught(const std::exception_ptr& caught) {
   if (!InterpreterLives()) return std::nullopt;
-  const py::gil_scoped_acquire lock;
+  const Locked lock;
   try {
     std::rethrow_exception(caught);
   } catch (python_error& error) {

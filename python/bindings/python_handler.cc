@@ -32,36 +32,28 @@ struct Returned {
   bool asynchronous = false;
 };
 
-// A new reference, or nothing and an error. Builtins such as eval() look at the frame that calls them: they get one.
-PyObject* Call(PyObject* function, PyObject* positional, PyObject* named) {
-  PyObject* const result =
-      PyCFunction_Check(function)
-          ? PyObject_CallFunctionObjArgs(Parts().call_builtin.ptr(), function, positional, named, nullptr)
-          : PyObject_Call(function, positional, named);
+// A new reference, or nothing and an error. Builtins such as eval() look at the frame that calls them: `through` gives
+// them one. The interpreter may end while the function runs; its unwinding of this thread ends here (process_end.h).
+PyObject* Call(PyObject* through, PyObject* function, PyObject* positional, PyObject* named) noexcept {
+  PyObject* const result = through ? PyObject_CallFunctionObjArgs(through, function, positional, named, nullptr)
+                                   : PyObject_Call(function, positional, named);
   if (!result && !PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "the function failed without an exception");
   return result;
 }
 
-// The interpreter may end while a function runs. Python then ends the thread where it next asks for the lock, by
-// unwinding these frames without it: nothing here may own a Python object, or give the lock back, by a destructor.
 Returned CallFunction(IncomingCall& incoming, std::string& shown_as) {
   const bool by_own_name = incoming.function() == kPythonFunction;
   DecodedCall call = by_own_name ? DecodeCall(incoming.args()) : DecodeRegisteredCall(incoming);
-  PyObject* const function = call.function.release().ptr();
-  PyObject* const positional = call.args.release().ptr();
-  PyObject* const named = call.kwargs.release().ptr();
-  shown_as = ShownName(function, positional);
+  PyObject* const function = call.function.ptr();
+  shown_as = ShownName(function, call.args.ptr());
   if (by_own_name) incoming.ShowAs(shown_as);
   const bool asynchronous = AsynchronousFunction(function) != nullptr;
+  PyObject* const through = PyCFunction_Check(function) ? Parts().call_builtin.ptr() : nullptr;
   // What the function sets in it is no other's.
-  PyObject* const context = NewPythonContext();
-  PyContext_Enter(context);
-  PyObject* const result = Call(function, positional, named);
-  PyContext_Exit(context);
-  Py_DECREF(context);
-  Py_DECREF(function);
-  Py_DECREF(positional);
-  Py_DECREF(named);
+  const auto context = py::reinterpret_steal<py::object>(NewPythonContext());
+  PyContext_Enter(context.ptr());
+  PyObject* const result = Call(through, function, call.args.ptr(), call.kwargs.ptr());
+  PyContext_Exit(context.ptr());
   if (!result) throw py::error_already_set();
   return {py::reinterpret_steal<py::object>(result), asynchronous};
 }
@@ -83,18 +75,12 @@ template <class F>
 Answer UnderLock(const IncomingCall& call, const std::string& shown_as, F make) {
   if (!InterpreterLives()) throw Error(ErrorCode::kDisconnected, "the process is about to end");
   Answer answer;
-  const PyGILState_STATE lock = PyGILState_Ensure();
+  const Locked locked;
   try {
-    try {
-      answer.value = make();
-    } catch (const py::error_already_set& error) {
-      answer.failure = DescribeError(error, Heading(call, shown_as));
-    }
-  } catch (const std::exception&) {
-    PyGILState_Release(lock);
-    throw;
+    answer.value = make();
+  } catch (const py::error_already_set& error) {
+    answer.failure = DescribeError(error, Heading(call, shown_as));
   }
-  PyGILState_Release(lock);
   return answer;
 }
 
@@ -131,6 +117,7 @@ Gate& TheGate() {
 
 // On a pool thread, without the lock.
 void Run(const std::shared_ptr<IncomingCall>& call) {
+  const ServedFunctionRuns runs;
   std::string shown_as;
   Send(*call, UnderLock(*call, shown_as, [&]() -> std::optional<Payload> {
     Returned returned = CallFunction(*call, shown_as);
@@ -172,7 +159,7 @@ void ServeCalls() {
 }
 
 Payload LocalValue::Encode() const {
-  const py::gil_scoped_acquire locked;
+  const Locked locked;
   try {
     return EncodePython(get());
   } catch (const py::error_already_set& error) {

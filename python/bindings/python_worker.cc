@@ -13,6 +13,7 @@
 #include "python_handler.h"
 #include "python_parts.h"
 #include "reference.h"
+#include "release.h"
 #include "script_call.h"
 #include "store.h"
 #include "value_decoder.h"
@@ -82,8 +83,8 @@ CallOptions WithTimeout(py::handle seconds) {
 }
 
 PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py::handle store, double rpc_timeout,
-                           double init_timeout, size_t num_worker_threads, std::string published,
-                           const std::vector<FaultTuple>& faults) {
+                           double init_timeout, double heartbeat_limit, size_t num_worker_threads,
+                           std::string published, const std::vector<FaultTuple>& faults) {
   WorkerOptions options;
   options.name = name;
   options.rank = rank;
@@ -91,6 +92,7 @@ PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py
   options.store = StoreOf(store);
   options.rpc_timeout = ToMilliseconds(rpc_timeout);
   options.init_timeout = ToMilliseconds(init_timeout);
+  options.heartbeat_limit = ToMilliseconds(heartbeat_limit);
   options.num_worker_threads = num_worker_threads;
   options.faults = MakeFaults(faults);
   options.published = std::move(published);
@@ -99,6 +101,7 @@ PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py
   options.thread_stop = LeaveThread;
   options.stop_limit = kStopLimit;
   options.describe_error = DescribeCaught;
+  StartReleases();
   HoldCalls();
   worker_ = WithoutLock([&] { return std::make_shared<Worker>(std::move(options)); });
   KnowReducers(*worker_);
@@ -208,6 +211,7 @@ void PythonWorker::Shutdown(bool graceful, double timeout) {
   if (!worker_) return;
   const auto limit = std::max(ToMilliseconds(timeout), std::chrono::milliseconds(0));
   WithoutLock([&] { worker_->shutdown(graceful, limit); });
+  ReleaseNow();
 }
 
 void PythonWorker::Abandon() {

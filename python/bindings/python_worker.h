@@ -34,7 +34,7 @@ struct PythonCall {
 class PythonWorker {
  public:
   PythonWorker(const std::string& name, int rank, int world_size, py::handle store, double rpc_timeout,
-               double init_timeout, size_t num_worker_threads, std::string published,
+               double init_timeout, double heartbeat_limit, size_t num_worker_threads, std::string published,
                const std::vector<FaultTuple>& faults);
   ~PythonWorker();
   PythonWorker(const PythonWorker&) = delete;

@@ -57,7 +57,7 @@ py::object DecodeScriptResult(const Payload& payload, const c10::Type& type) {
 void ServeScriptFunctions(Functions& functions) {
   AddScriptFunctions(functions, [](const std::string& name) -> jit::Function* {
     if (!InterpreterLives()) return nullptr;
-    const py::gil_scoped_acquire locked;  // others may be compiling
+    const Locked locked;  // others may be compiling
     return jit::get_python_cu()->find_function(c10::QualifiedName(name));
   });
 }

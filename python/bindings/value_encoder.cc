@@ -8,6 +8,7 @@
 #include "local_value.h"
 #include "python_parts.h"
 #include "reference.h"
+#include "release.h"
 
 namespace gradwire::python {
 
@@ -58,6 +59,7 @@ void ValueEncoder::PutTensor(PyObject* value) {
   constexpr size_t kFew = 8;
   const bool parameter = reinterpret_cast<PyObject*>(Py_TYPE(value)) == ParameterClass;
   const at::Tensor& tensor = THPVariable_Unpack(value);
+  ReleaseWithoutLock(tensor);
   std::vector<at::Tensor>& table = payload_.tensors;
   if (table.size() < kFew) {
     const auto same = [&](const at::Tensor& other) { return other.is_same(tensor); };
@@ -135,6 +137,7 @@ void ValueEncoder::PutPickle(py::handle value) {
   writer_.PutPickle(py::cast<std::string_view>(parts[0]));
   for (const py::handle tensor : py::cast<py::list>(parts[1])) {
     payload_.tensors.push_back(THPVariable_Unpack(tensor.ptr()));
+    ReleaseWithoutLock(payload_.tensors.back());
   }
   for (const py::handle rref : py::cast<py::list>(parts[2])) payload_.references.push_back(HandleOf(rref.ptr()));
 }

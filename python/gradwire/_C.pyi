@@ -73,6 +73,7 @@ class Worker:
         store: Store,
         rpc_timeout: float,
         init_timeout: float,
+        heartbeat_limit: float = 10.0,
         num_worker_threads: int,
         published: str = "",
         faults: Sequence[tuple[str, bool | None, int, float]] = (),

@@ -67,5 +67,10 @@ class Later:
 def call_method(value: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`value.name(*args, **kwargs)`, as a callee of its own would be answered: marked methods give a `Later`."""
     method = getattr(value, name)
+    if not callable(method):
+        raise TypeError(
+            f"'{name}' of the {type(value).__qualname__} is of type {type(method).__qualname__} and no method: what a "
+            "proxy names is called on the owner. A function that takes the reference can read it there"
+        )
     result = method(*args, **kwargs)
     return Later(result) if hasattr(method, "_async_execution") else result

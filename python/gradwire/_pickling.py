@@ -6,6 +6,7 @@ A pickle on the wire is: number of out-of-band buffers (u32), the index of each 
 import io
 import pickle
 import struct
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -121,7 +122,15 @@ class _Pickler(pickle.Pickler):
             saved = io.BytesIO()
             torch.jit.save(value, saved)
             return _script_module, (pickle.PickleBuffer(saved.getbuffer()),)
+        if _is_read_only_array(value):
+            return value.copy(order="K").__reduce_ex__(5)
         return NotImplemented
+
+
+def _is_read_only_array(value: Any) -> bool:
+    """One of numpy's, whose pickle would be read-only as well: but what arrives is the receiver's own."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray) and not value.flags.writeable
 
 
 def _is_plain_subclass(cls: type[torch.Tensor]) -> bool:

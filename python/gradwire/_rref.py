@@ -106,7 +106,7 @@ _OF_PROXY |= {"__getnewargs__", "__getnewargs_ex__", "__getinitargs__"}
 
 
 class _Proxy:
-    """Turns every attribute into a method that runs on the owner."""
+    """Turns every attribute into a method that runs on the owner; a call of the proxy itself calls the value."""
 
     __slots__ = ("_mode", "_rref", "_timeout")
 
@@ -120,6 +120,9 @@ class _Proxy:
             raise AttributeError(name)
         return _Method(self._rref, self._mode, self._timeout, name)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _Method(self._rref, self._mode, self._timeout, "__call__")(*args, **kwargs)
+
 
 class _Method:
     __slots__ = ("_mode", "_name", "_rref", "_timeout")
@@ -129,6 +132,9 @@ class _Method:
         self._mode = mode
         self._timeout = timeout
         self._name = name
+
+    def __repr__(self) -> str:
+        return f"<method {self._name!r} of {self._rref!r}, not called: what is no method is not read by its name>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         worker = _default.required()

@@ -108,6 +108,7 @@ def init_tensorpipe(store: Any, name: str, rank: int, world_size: int | None, rp
         store=store,
         rpc_timeout=options.rpc_timeout,
         init_timeout=init_limit_s(options.rpc_timeout),
+        heartbeat_limit=options.heartbeat_limit,
         num_worker_threads=options.num_worker_threads,
         published=_device_maps.publish(options.device_maps, options.devices),
         faults=options.faults(),

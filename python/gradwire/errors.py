@@ -51,8 +51,9 @@ def _plain(text: str) -> str:
 
 
 def _type_name(cls: type) -> str:
-    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    return _plain(name)
+    # A spawned process knows the module of its parent's script under another name.
+    module = "__main__" if cls.__module__ == "__mp_main__" else cls.__module__
+    return _plain(cls.__qualname__ if module == "builtins" else f"{module}.{cls.__qualname__}")
 
 
 # A user's exceptions may refuse anything, and with any exception: a frozen dataclass refuses its own traceback. Nothing

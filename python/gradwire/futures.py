@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -56,7 +56,7 @@ class Future(torch.futures.Future[T], Generic[T]):
             self._origin = other._call or other._origin or self._origin
 
     def then(self, callback: Callable[["Future[T]"], S]) -> "Future[S]":
-        """The future of what `callback(self)` returns.
+        """The future of what `callback(self)` returns. Its calls belong to the context and the deadline that hold here.
 
         What it raises is raised by that future's `wait`, as an exception that is a RuntimeError and of its own type.
         """
@@ -66,11 +66,17 @@ class Future(torch.futures.Future[T], Generic[T]):
         return following
 
     def add_done_callback(self, callback: Callable[["Future[T]"], object]) -> None:
-        """Calls `callback(self)` when done, at once when it is already. What it raises is printed and forgotten."""
+        """Calls `callback(self)` when done, at once when it is already. What it raises is printed and forgotten.
+
+        Its calls belong to the autograd context and the deadline that hold here.
+        """
         _C.future_add_done_callback(self, callback)
 
     def __await__(self) -> Generator[Any, None, T]:
-        """The value, in a coroutine on a running event loop of asyncio; other coroutines run meanwhile."""
+        """The value, in a coroutine on a running event loop of asyncio; other coroutines run meanwhile.
+
+        What cancels the wait (`Task.cancel`, `asyncio.wait_for`, `asyncio.timeout`, a `TaskGroup`) cancels the call.
+        """
         self._check()
         if not self.done():
             loop = asyncio.get_running_loop()
@@ -85,7 +91,11 @@ class Future(torch.futures.Future[T], Generic[T]):
                     loop.call_soon_threadsafe(wake)
 
             self.add_done_callback(completed)
-            yield from waiter
+            try:
+                yield from waiter
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
         return super().wait()
 
     def set_exception(self, result: Any) -> None:
@@ -127,7 +137,36 @@ def wait_all(futures: list[Future[Any]]) -> list[Any]:
     first_end: Future[None] = Future()
     for future in futures:
         first_end._follow(future)
-    inner = torch.futures.collect_all(cast(list[torch.futures.Future[Any]], futures))
+    inner = _collection_of_torch(futures)
     inner.add_done_callback(lambda _: first_end.set_result(None))
     first_end.wait()
     return inner.wait() and [future.wait() for future in futures]
+
+
+_collection_of_torch: Callable[[list[Any]], Any] = torch._C._collect_all
+
+
+def _collect_all(futures: list[Any]) -> Any:
+    """What `torch.futures.collect_all` and `torch.futures.wait_all` call. A collection of futures of calls is one, too:
+    Ctrl-C ends a wait for it, and it does not use up the threads of a worker."""
+    futures = list(futures)
+    inner = _collection_of_torch(futures)
+    if not any(isinstance(future, Future) for future in futures):
+        return inner
+    collected: Future[Any] = Future()
+    for future in futures:
+        collected._follow(future)
+
+    def complete(done: Any) -> None:
+        try:
+            value = done.value()
+        except Exception as error:
+            collected.set_exception(error)
+        else:
+            collected.set_result(value)
+
+    inner.add_done_callback(complete)
+    return collected
+
+
+torch._C._collect_all = _collect_all

@@ -60,6 +60,7 @@ class TensorPipeRpcBackendOptions(_C.TransportOptions):
         num_worker_threads: how many functions run at one time for others; those that wait are not counted.
         rpc_timeout: the default timeout of calls in seconds; 0 is none.
         init_method: where the workers meet: `env://`, `tcp://host:port`, `file://path`.
+        heartbeat_limit: seconds of silence after which a worker is suspected, and the group decides whether it is lost.
         device_maps: see `set_device_map`, by the name of the worker.
         devices: see `set_devices`.
         _transports, _channels: names of those that may be used; None is all.
@@ -73,6 +74,7 @@ class TensorPipeRpcBackendOptions(_C.TransportOptions):
         init_method: str = "env://",
         device_maps: Mapping[str, Mapping[DeviceLike, DeviceLike]] | None = None,
         devices: Sequence[DeviceLike] | None = None,
+        heartbeat_limit: float = 10.0,
         _transports: list[str] | None = None,
         _channels: list[str] | None = None,
     ) -> None:
@@ -83,6 +85,9 @@ class TensorPipeRpcBackendOptions(_C.TransportOptions):
             rpc_timeout=rpc_timeout,
             init_method=init_method,
         )
+        if not heartbeat_limit >= 0.1:
+            raise ValueError(f"heartbeat_limit must be at least 0.1 s, not {heartbeat_limit!r}")
+        self.heartbeat_limit = heartbeat_limit
         _check_names("transport", _transports, _TRANSPORTS)
         _check_names("channel", _channels, _CHANNELS)
         for to, device_map in (device_maps or {}).items():

@@ -25,6 +25,7 @@ std::shared_ptr<rpc::Interceptor> Autograd::interceptor() const { return protoco
 void Autograd::Attach(std::shared_ptr<rpc::Rpc> rpc) { protocol_->Attach(CallsOver(std::move(rpc))); }
 
 void Autograd::OnPeerEnded(const rpc::Peer& peer, const Failure& why) { protocol_->OnPeerEnded(peer.id, why); }
+void Autograd::OnPeerDrained(const rpc::Peer& peer) { protocol_->OnPeerDrained(peer.id); }
 
 void Autograd::Close(const Failure& why) { protocol_->Close(why); }
 

@@ -39,9 +39,10 @@ class GRADWIRE_API Autograd {
   // For Rpc::Options, then Attach() before the first call.
   std::shared_ptr<rpc::Interceptor> interceptor() const;
   void Attach(std::shared_ptr<rpc::Rpc> rpc);
-  // Each peer whose session has ended, and why: passes that it took part in end with that (A3), contexts that nobody is
-  // left to release are released (A7). Any thread, also under a role.
+  // Each peer whose session has ended, and why: passes that it took part in end with that (A3). Then, when all that it
+  // sent has been handled: contexts that it would have released are released (A7). Any thread, also under a role.
   void OnPeerEnded(const rpc::Peer& peer, const Failure& why);
+  void OnPeerDrained(const rpc::Peer& peer);
   // This worker stops: every backward under way ends with `why`, wherever it waits, and so does each later one (C1).
   // Before the calls stop. Any thread.
   void Close(const Failure& why);

@@ -42,6 +42,9 @@ class Group {
       options.on_peer_ended = [autograd = node->autograd.get()](const rpc::Peer& peer, const Failure& why) {
         autograd->OnPeerEnded(peer, why);
       };
+      options.on_peer_drained = [autograd = node->autograd.get()](const rpc::Peer& peer) {
+        autograd->OnPeerDrained(peer);
+      };
       node->rpc = std::make_shared<rpc::Rpc>(std::move(options));
       node->autograd->Attach(node->rpc);
       members.push_back({.peer = self, .addresses = {node->rpc->Listen()[0]}});

@@ -30,6 +30,14 @@ class CallsOverRpc final : public Calls {
     }
   }
 
+  std::optional<WorkerId> Ranked(uint32_t rank) const override {
+    try {
+      return rpc_->members().Ranked(rank).id;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
   void Notify(WorkerId to, const std::string& function, Payload args) override {
     rpc_->Notify(to, function, std::move(args));
   }

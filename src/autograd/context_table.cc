@@ -52,14 +52,19 @@ std::vector<ContextId> ContextTable::ids() const {
   return result;
 }
 
-std::vector<ContextId> ContextTable::PeerEnded(uint32_t rank) {
+ContextTable::Bereaved ContextTable::PeerGone(uint32_t rank) {
   const std::lock_guard lock(mutex_);
-  std::vector<ContextId> orphans;
+  Bereaved bereaved;
   for (auto& [id, entry] : entries_) {
-    const bool was_last = entry.callers.erase(rank) > 0 && entry.callers.empty() && CreatorOf(id) != rank_;
-    if (entry.context && (was_last || CreatorOf(id) == rank)) orphans.push_back(id);
+    const bool brought = entry.callers.erase(rank) > 0;
+    if (!entry.context || CreatorOf(id) == rank_) continue;
+    if (CreatorOf(id) == rank) {
+      bereaved.orphans.push_back(id);
+    } else if (brought) {
+      bereaved.strays.push_back(id);
+    }
   }
-  return orphans;
+  return bereaved;
 }
 
 size_t ContextTable::tombstones() const {

@@ -36,9 +36,12 @@ class ContextTable {
   std::shared_ptr<ContextState> Release(ContextId id);
 
   std::vector<ContextId> ids() const;  // released ones left out
-  // A worker is gone: the contexts that nobody will release any more, as it made them or was the last whose calls
-  // brought them here.
-  std::vector<ContextId> PeerEnded(uint32_t rank);
+  // A worker is gone, and all that it sent has been handled.
+  struct Bereaved {
+    std::vector<ContextId> orphans;  // it made them: nobody will release them any more
+    std::vector<ContextId> strays;   // its calls brought them here: their maker may not know of this worker
+  };
+  Bereaved PeerGone(uint32_t rank);
   size_t tombstones() const;
 
  private:

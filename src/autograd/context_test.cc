@@ -107,7 +107,7 @@ TEST(ContextTableTest, A7_ALateCallDoesNotBringBackAnOwnContext) {
   EXPECT_EQ(table.tombstones(), 0u);
 }
 
-TEST(ContextTableTest, A7_TheDeathOfItsMakerOrOfTheLastCallerOrphansAContext) {
+TEST(ContextTableTest, A7_ADeathOrphansWhatTheDeadMadeAndStraysWhatTheyBrought) {
   ContextTable table({0, 1});
   const ContextId own = table.New()->id();
   const ContextId made = (ContextId{4} << 48) + 2, brought = (ContextId{5} << 48) + 2;
@@ -115,10 +115,15 @@ TEST(ContextTableTest, A7_TheDeathOfItsMakerOrOfTheLastCallerOrphansAContext) {
   table.Enter(made, 6);
   table.Enter(brought, 4);
   table.Enter(brought, 6);
-  EXPECT_EQ(table.PeerEnded(4), std::vector<ContextId>{made});
-  EXPECT_EQ(table.PeerEnded(7), std::vector<ContextId>{});
+  using Ids = std::vector<ContextId>;
+  const auto of_4 = table.PeerGone(4);
+  EXPECT_EQ(of_4.orphans, Ids{made});
+  EXPECT_EQ(of_4.strays, Ids{brought}) << "others that brought it, too, may be strays themselves";
+  const auto of_7 = table.PeerGone(7);
+  EXPECT_EQ(of_7.orphans, Ids{});
+  EXPECT_EQ(of_7.strays, Ids{});
   table.Release(made);
-  EXPECT_EQ(table.PeerEnded(6), std::vector<ContextId>{brought});
+  EXPECT_EQ(table.PeerGone(6).strays, Ids{brought});
 }
 
 }  // namespace

@@ -19,9 +19,12 @@ inline const std::string kRun = "autograd.run";              // PassArgs -> noth
 inline const std::string kCommit = "autograd.commit";        // PassArgs -> nothing
 inline const std::string kAbort = "autograd.abort";          // AbortArgs -> nothing, when all below have aborted
 inline const std::string kRelease = "autograd.release";      // the context id; no answer
+inline const std::string kAdopt = "autograd.adopt";          // the context id, the packed id of who sends; no answer
 
 // Context, starter, number of the pass.
 using PassArgs = std::tuple<int64_t, int64_t, int64_t>;
+// Context, packed id of the worker that has it.
+using AdoptArgs = std::tuple<int64_t, int64_t>;
 // Creator and number of the message, and which of its tensors take part.
 using MarkingArgs = std::tuple<int64_t, int64_t, std::vector<int64_t>>;
 // Pass, whether the graph is retained, what takes part.

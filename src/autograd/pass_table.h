@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/rule.h"
 #include "gradwire/error.h"
 
 namespace gradwire::autograd {
@@ -85,17 +86,17 @@ struct Forget {
 
 // The rules that tests switch off one at a time, to see that the exploration notices (tests/sim/participant_explore.h).
 struct PassRules {
-  static constexpr bool kAnswerWhenAllBelowHave = true;  // a mark is answered after the marks that it caused
-  static constexpr bool kAwaitReceipts = true;           // done only when the gradients that were sent have arrived
-  static constexpr bool kCommitWhenAllAreDone = true;    // no worker adds its gradients before the last one is done
-  static constexpr bool kAbortAlongMarks = true;         // an abort goes on to those that were marked from here
-  static constexpr bool kAbortAwaitsNodes = true;        // an abort is answered when no node runs any more
-  static constexpr bool kRefuseWhenFailing = true;       // marks that wait for answers are answered when a part fails
-  static constexpr bool kEndWithTheStarter = true;       // the loss of its starter ends a part
-  static constexpr bool kEndWithAMarker = true;          // so does the loss of who marked it, before the starter knows
-  static constexpr bool kTellWhyItEnded = true;          // that a loss ended a part is told to those who ask later
-  static constexpr bool kPoisonWhenHalfCommitted = true; // a failure between the first commit and the last poisons
-  static constexpr bool kCloseEndsWaits = true;          // the end of this worker ends its own passes
+  GRADWIRE_RULE kAnswerWhenAllBelowHave = true;  // a mark is answered after the marks that it caused
+  GRADWIRE_RULE kAwaitReceipts = true;           // done only when the gradients that were sent have arrived
+  GRADWIRE_RULE kCommitWhenAllAreDone = true;    // no worker adds its gradients before the last one is done
+  GRADWIRE_RULE kAbortAlongMarks = true;         // an abort goes on to those that were marked from here
+  GRADWIRE_RULE kAbortAwaitsNodes = true;        // an abort is answered when no node runs any more
+  GRADWIRE_RULE kRefuseWhenFailing = true;       // marks that wait for answers are answered when a part fails
+  GRADWIRE_RULE kEndWithTheStarter = true;       // the loss of its starter ends a part
+  GRADWIRE_RULE kEndWithAMarker = true;          // so does the loss of who marked it, before the starter knows
+  GRADWIRE_RULE kTellWhyItEnded = true;          // that a loss ended a part is told to those who ask later
+  GRADWIRE_RULE kPoisonWhenHalfCommitted = true; // a failure between the first commit and the last poisons
+  GRADWIRE_RULE kCloseEndsWaits = true;          // the end of this worker ends its own passes
 };
 
 // A pure state machine, as OwnerTable: each event changes the table and returns what is to be done about it. No locks:

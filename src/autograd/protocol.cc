@@ -43,6 +43,7 @@ void Protocol::Register(Functions& functions) {
   add(kRun, &Protocol::OnRun, true);
   add(kAbort, &Protocol::OnAbort, true);
   add(kRelease, &Protocol::OnRelease, true);
+  add(kAdopt, &Protocol::OnAdopt, true);
   add(kGradients, &Protocol::OnGradients, false);
   add(kCommit, &Protocol::OnCommit, false);
 }
@@ -165,7 +166,29 @@ void Protocol::OnPeerEnded(WorkerId peer, const Failure& why) {
   if (peer == calls_->self().id) return;  // it stops: see Close()
   const auto shared = std::make_shared<const Failure>(why);
   Step([&] { return table_.PeerLost(peer, shared); });
-  for (ContextId id : interceptor_->table().PeerEnded(peer.rank)) Release(id);
+}
+
+// Who releases a context tells whom it has called, who tell on: a lost one does not. Callers may call each other in a
+// circle, so that some are left is no sign that one of them will be told. The maker is told instead, and takes this
+// worker for one that it has called.
+void Protocol::OnPeerDrained(WorkerId peer) {
+  if (peer == calls_->self().id) return;
+  const ContextTable::Bereaved bereaved = interceptor_->table().PeerGone(peer.rank);
+  for (const ContextId id : bereaved.orphans) Release(id);
+  for (const ContextId id : bereaved.strays) {
+    if (const auto maker = calls_->Ranked(ContextTable::CreatorOf(id))) {
+      calls_->Notify(*maker, kAdopt, EncodeValue(AdoptArgs(id, static_cast<int64_t>(calls_->self().id.packed()))));
+    } else {
+      Release(id);
+    }
+  }
+}
+
+void Protocol::OnAdopt(const std::shared_ptr<IncomingCall>& call) {
+  const auto [id, packed] = DecodeValue<AdoptArgs>(call->args());
+  const WorkerId stray = WorkerId::FromPacked(static_cast<uint64_t>(packed));
+  const std::shared_ptr<ContextState> context = interceptor_->table().Find(id);
+  if (!context || !context->AddPeer(stray)) calls_->Notify(stray, kRelease, EncodeValue<int64_t>(id));
 }
 
 void Protocol::Close(const Failure& why) {

@@ -44,9 +44,11 @@ class Protocol : public std::enable_shared_from_this<Protocol> {
   // A7. False when unknown. May be called under a role.
   bool Release(ContextId context);
 
-  // A worker is lost or has left: ends the passes that cannot end without it; releases contexts that nobody else will.
-  // May be called under a role.
+  // A worker is lost or has left: ends the passes that cannot end without it. May be called under a role.
   void OnPeerEnded(WorkerId peer, const Failure& why);
+  // Then, and all that it sent has been handled: releases contexts that it made, and has others that its calls brought
+  // here released by their makers. May be called under a role.
+  void OnPeerDrained(WorkerId peer);
 
   // This worker stops (C1): every backward ends with `why`, and so does each later one. Any thread.
   void Close(const Failure& why);
@@ -97,6 +99,7 @@ class Protocol : public std::enable_shared_from_this<Protocol> {
   void OnCommit(const std::shared_ptr<IncomingCall>& call);
   void OnAbort(const std::shared_ptr<IncomingCall>& call);
   void OnRelease(const std::shared_ptr<IncomingCall>& call);
+  void OnAdopt(const std::shared_ptr<IncomingCall>& call);
 
   const std::shared_ptr<AutogradInterceptor> interceptor_;
   std::shared_ptr<Calls> calls_;  // constant once attached

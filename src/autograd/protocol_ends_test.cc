@@ -197,6 +197,7 @@ TEST(ProtocolEnds, C1_TheEndOfTheWorkerEndsItsBackward) {
   EXPECT_EQ(FailureOf([&] { network.at(0).Backward(pass.job.context, {pass.loss}, true); }).text, "w0 has shut down");
   EXPECT_EQ(network.at(0).passes(), 0u);
   network.at(1).OnPeerEnded(TestNetwork::IdOf(0), {.code = ErrorCode::kDisconnected, .text = "w0 has left"});
+  network.at(1).OnPeerDrained(TestNetwork::IdOf(0));
   pass.go_on.Set();
   network.Settle();
   EXPECT_EQ(network.at(1).passes(), 0u);

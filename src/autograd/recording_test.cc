@@ -81,7 +81,32 @@ TEST(RecordingTest, A7_TheDeathOfItsMakerReleasesAContext) {
   ASSERT_TRUE(network.table(1).Find(context));
   network.Kill(0);
   network.at(1).OnPeerEnded(TestNetwork::IdOf(0), {.code = ErrorCode::kDisconnected, .text = "worker 'w0' has left"});
+  network.at(1).OnPeerDrained(TestNetwork::IdOf(0));
   EXPECT_FALSE(network.table(1).Find(context));
+}
+
+// The lost one has brought the context to two others, who call each other in it.
+TEST(RecordingTest, A7_WhatALostWorkerHasPassedOnIsReleasedByItsMaker) {
+  TestNetwork network(4);
+  const ContextId context = network.NewContext(0);
+  const auto pass_on = [&](size_t from, size_t to, auto next) {
+    return [&network, from, to, next](TensorList args) { return network.Call(from, to, std::move(args), next); };
+  };
+  const auto last = [](TensorList args) { return args; };
+  {
+    const InContext scope(network, 0, context);
+    network.Call(0, 1, {Leaf({4})}, pass_on(1, 2, pass_on(2, 3, pass_on(3, 2, last))));
+  }
+  network.Kill(1);
+  for (const size_t rank : {0, 2, 3}) {
+    network.at(rank).OnPeerEnded(TestNetwork::IdOf(1), {.code = ErrorCode::kDisconnected, .text = "w1 is lost"});
+    network.at(rank).OnPeerDrained(TestNetwork::IdOf(1));
+  }
+  network.Settle();
+  for (const size_t rank : {2, 3}) EXPECT_TRUE(network.table(rank).Find(context)) << "its gradients may be wanted";
+  network.at(0).Release(context);
+  network.Settle();
+  for (const size_t rank : {0, 2, 3}) EXPECT_FALSE(network.table(rank).Find(context)) << "rank " << rank;
 }
 
 TEST(RecordingTest, CallsWithoutGradientModeRecordNothing) {

@@ -65,6 +65,7 @@ class TestCalls final : public Calls {
   void Send(WorkerId to, const std::string& function, Payload args, Completion done) override {
     network_.Deliver(rank_, to, function, std::move(args), std::move(done));
   }
+  std::optional<WorkerId> Ranked(uint32_t rank) const override { return TestNetwork::IdOf(rank); }
   void Notify(WorkerId to, const std::string& function, Payload args) override {
     network_.Deliver(rank_, to, function, std::move(args), nullptr);
   }

@@ -9,6 +9,7 @@ namespace gradwire::rpc {
 namespace {
 
 constexpr std::chrono::seconds kLeaveLimit{1};
+constexpr size_t kMostEnded = 100;
 
 }  // namespace
 
@@ -64,15 +65,37 @@ std::shared_ptr<Session> Rpc::Impl::AcceptingSession(const Peer& peer) {
   return own_accepting_;
 }
 
+// What has ended says why to who calls or connects, but in an open group there is no end of the dead.
+void Rpc::Impl::ForgetOldest(const std::shared_ptr<Session>& ended) {
+  if (!options_.is_open) return;
+  std::shared_ptr<Session> forgotten;  // destroyed without the lock
+  std::lock_guard lock(sessions_mutex_);
+  ended_.push_back(ended->peer().id);
+  if (ended_.size() <= kMostEnded) return;
+  if (const auto at = sessions_.find(ended_.front()); at != sessions_.end()) {
+    forgotten = std::move(at->second);
+    sessions_.erase(at);
+  }
+  ended_.pop_front();
+}
+
 void Rpc::Impl::Dial(const std::shared_ptr<Session>& session, uint64_t dial) {
   const std::optional<Member> member = members_.Find(session->peer().id);
   rpc::Dial::Begin(shared_from_this(), session, dial, member ? member->addresses : std::vector<std::string>(),
                    options_.transports);
 }
 
-std::string Rpc::Impl::stop_reason() const {
+std::optional<Failure> Rpc::Impl::Fenced() const {
   std::lock_guard lock(sessions_mutex_);
-  return stop_reason_;
+  if (!fenced_) return std::nullopt;
+  return Failure{.code = ErrorCode::kDisconnected, .text = stop_reason_, .worker = self().name};
+}
+
+Failure Rpc::Impl::Stopped() const {
+  std::lock_guard lock(sessions_mutex_);
+  return {.code = ErrorCode::kInvalid,
+          .text = "worker '" + self().name + "' makes no calls any more: " + stop_reason_,
+          .worker = self().name};
 }
 
 Rpc::Counts Rpc::Impl::counts() const {
@@ -83,18 +106,31 @@ Rpc::Counts Rpc::Impl::counts() const {
           .dropped = dropped_.load()};
 }
 
+size_t Rpc::Impl::sessions() const {
+  std::lock_guard lock(sessions_mutex_);
+  return sessions_.size();
+}
+
+// Of a worker that stops: there is none any more from now on. Nothing when it had stopped before.
+std::optional<std::vector<std::shared_ptr<Session>>> Rpc::Impl::TakeSessions(const std::string& why, bool fenced) {
+  std::vector<std::shared_ptr<Session>> sessions;
+  std::lock_guard lock(sessions_mutex_);
+  if (!stop_reason_.empty()) return std::nullopt;
+  stop_reason_ = why;
+  fenced_ = fenced;
+  for (auto& [id, session] : sessions_) sessions.push_back(std::move(session));
+  sessions_.clear();
+  if (own_accepting_) sessions.push_back(std::exchange(own_accepting_, nullptr));
+  return sessions;
+}
+
 // Those who are left are told, and what was sent before arrives: replies above all. Nobody waits longer than the leave
 // limit for one that does not answer.
 void Rpc::Impl::Stop(const std::string& why) {
-  std::vector<std::shared_ptr<Session>> sessions;
-  {
-    std::lock_guard lock(sessions_mutex_);
-    if (!stop_reason_.empty()) return;
-    stop_reason_ = why;
-    for (auto& [id, session] : sessions_) sessions.push_back(std::move(session));
-    sessions_.clear();
-    if (own_accepting_) sessions.push_back(std::exchange(own_accepting_, nullptr));
-  }
+  if (const auto watching = group()) watching->Stop();
+  const std::optional<std::vector<std::shared_ptr<Session>>> taken = TakeSessions(why, /*fenced=*/false);
+  if (!taken) return;
+  const auto& sessions = *taken;
   const Failure reason{.code = ErrorCode::kDisconnected, .text = why, .worker = self().name};
   for (const auto& pending : pending_.TakeAll()) EndWithout(pending, reason);
   const auto all_gone = std::make_shared<Event>();
@@ -109,7 +145,7 @@ void Rpc::Impl::Stop(const std::string& why) {
     });
   }
   if (left->load() > 0) options_.executor->Await(*all_gone, kLeaveLimit);
-  for (const auto& session : sessions) session->End(reason);
+  for (const auto& session : sessions) session->End(reason, {.code = wire::RefuseCode::kLeft});
   for (const auto& pending : pending_.TakeAll()) EndWithout(pending, reason);
 }
 

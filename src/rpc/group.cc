@@ -11,12 +11,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::string Seconds(Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
-  return text;
-}
-
 }  // namespace
 
 Group::Group(Options options)
@@ -76,7 +70,6 @@ void Group::CarryOut() {
 void Group::OnLetter(WorkerId from, std::string_view bytes) {
   const wire::GroupLetter letter = wire::DecodeGroupLetter(bytes);
   Step([&](TimePoint now) {
-    if (!started_) return;
     for (const auto& [worker, reason] : letter.reasons) {
       if (worker == options_.self || table_.members().contains(worker)) reasons_[worker] = reason;
     }
@@ -89,19 +82,22 @@ void Group::OnLetter(WorkerId from, std::string_view bytes) {
 void Group::OnNoPath(WorkerId worker, const Failure& why) {
   Step([&](TimePoint now) {
     Watch(worker, now);
-    Suspect(worker, now, why.text);
+    others_[worker].no_path = why.text;
+    StartProbe(worker);
   });
 }
 
-void Group::OnSessionEnded(WorkerId worker, SessionEnd how, uint64_t epoch, const Failure& why) {
+void Group::OnSessionEnded(WorkerId worker, SessionEnd end, const Failure& why) {
+  using How = SessionEnd::How;
+  if (end.how == How::kHere) return;
   Step([&](TimePoint now) {
     Other& other = others_[worker];
     other.why = why.text;
-    if (how == SessionEnd::kRemoved) {
+    if (end.how == How::kRemoved) {
       own_end_ = why.text;
-      Do(table_.OnRefused(worker, epoch));
+      Do(table_.OnRefused(worker, end.epoch));
       own_end_.clear();
-    } else if (how == SessionEnd::kGone) {
+    } else if (end.how == How::kGone) {
       Do(table_.OnGone(worker));
       for (auto& [proposer, vote] : votes_) vote.gone.insert(worker);
     } else if (table_.members().contains(worker)) {
@@ -131,13 +127,19 @@ void Group::OnBeat(WorkerId from, const wire::GroupBeat& beat, TimePoint now) {
 void Group::OnGroupMessage(WorkerId from, const wire::GroupMessage& message, TimePoint now) {
   if (!table_.LetsIn(from, message)) return;
   if (const auto* cut = std::get_if<wire::GroupCut>(&message)) reached_ = cut->voters.size();
-  if (const auto* view = std::get_if<wire::GroupView>(&message)) told_epoch_ = std::max(told_epoch_, view->epoch);
+  if (const auto* view = std::get_if<wire::GroupView>(&message)) {
+    told_epoch_ = std::max(told_epoch_, view->epoch);
+    if (view->epoch == table_.epoch() && asked_.ballot.proposer == from && asked_.ballot.epoch == view->epoch) {
+      for (const WorkerId& worker : table_.suspects() & asked_.wanted) Do(table_.OnSettled(worker));
+    }
+  }
   if (const auto* propose = std::get_if<wire::GroupPropose>(&message)) {
     told_epoch_ = std::max(told_epoch_, propose->ballot.epoch);
   }
   const auto* ask = std::get_if<wire::GroupAsk>(&message);
   if (ask) told_epoch_ = std::max(told_epoch_, ask->ballot.epoch);
   if (!ask || ask->ballot < table_.promised()) return Do(table_.OnMessage(from, message));
+  asked_ = *ask;
   // Whom this worker reaches is to be known first. Each of them is asked for a sign of life, and its machine for one.
   const WorkerSet wanted = ask->wanted - WorkerSet{options_.self, from};
   votes_[from] = Vote{.ask = *ask, .limit = now + vote_limit_, .since = now, .gone = wanted & table_.gone()};
@@ -178,8 +180,12 @@ void Group::Do(Membership::Actions actions) {
       const TimePoint now = options_.clock->Now();
       for (const WorkerId& worker : decided->lost) {
         const Other& other = others_[worker];
-        reasons_[worker] = other.why.empty() ? "silent for " + Seconds(Silence(other, now)) : other.why;
+        const bool gone = decided->gone.contains(worker);
+        reasons_[worker] = !other.why.empty() ? other.why : gone ? "it is no more" : ShownSilence(other, now);
       }
+    } else if (const auto* kept = std::get_if<Membership::Kept>(&action)) {
+      // A view that they have says that the round is over: whoever reported a suspect waits for it.
+      for (const WorkerId& voter : kept->voters) TellView(voter);
     } else {
       OnOwnEnd(std::get<Membership::Ended>(action).why);
     }
@@ -197,6 +203,12 @@ void Group::Send(WorkerId to, const wire::GroupMessage& message) {
 }
 
 void Group::TellView(WorkerId to) { Send(to, wire::GroupView{table_.epoch(), table_.members()}); }
+
+std::string Group::ShownSilence(const Other& other, TimePoint now) const {
+  char text[48];
+  std::snprintf(text, sizeof text, "silent for %.1f s", std::chrono::duration<double>(Silence(other, now)).count());
+  return text;
+}
 
 Failure Group::LossOf(WorkerId worker) const {
   const auto reason = reasons_.find(worker);
@@ -255,12 +267,10 @@ void Group::Advance(TimePoint now) {
   }
   for (const WorkerId& worker : table_.parted() - parted_) {
     others_[worker].doubted = now;
-    Later([worker](GroupHost& host) {
-      const std::string name = host.NameOf(worker);
-      host.FailPair(worker, {.code = ErrorCode::kUnreachable,
-                             .text = "worker '" + name + "' cannot be reached from here, though others reach it",
-                             .worker = name});
-    });
+    FailPair(worker, now);
+  }
+  for (const WorkerId& worker : (parted_ - table_.parted()) & table_.members()) {
+    Later([worker](GroupHost& host) { host.OnReached(worker); });
   }
   parted_ = table_.parted();
   if (viewed_ != table_.epoch()) {
@@ -287,8 +297,8 @@ void Group::Arm(TimePoint when) {
     options_.clock->Cancel(timer_);
   }
   due_ = when;
-  timer_ = options_.clock->CallAt(when, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->OnTimer();
+  timer_ = options_.clock->CallAt(when, [weak = weak_from_this(), serial = ++armed_] {
+    if (const auto self = weak.lock()) self->OnTimer(serial);
   });
 }
 

@@ -22,6 +22,7 @@
 #include "gradwire/error.h"
 #include "gradwire/unique_function.h"
 #include "rpc/membership.h"
+#include "rpc/session_end.h"
 #include "wire/group.h"
 
 namespace gradwire::rpc {
@@ -38,7 +39,7 @@ class GroupHost {
   virtual void SendLetter(WorkerId to, std::string bytes) = 0;
   // When a frame of the worker came last; nothing when none has, ever.
   virtual std::optional<TimePoint> LastHeard(WorkerId worker) = 0;
-  // For whom this worker waits: with a call, above all.
+  // For whom this worker waits: with calls, above all.
   virtual WorkerSet Awaited() = 0;
   // Calls back once, on any thread, after `limit` at the latest.
   virtual void Probe(WorkerId worker, Duration limit, UniqueFunction<void(Probed)> done) = 0;
@@ -47,18 +48,12 @@ class GroupHost {
   virtual void EndSession(WorkerId worker, uint64_t epoch, const Failure& why) = 0;
   // The worker lives, but not for this one: what waits for it fails. The session stays.
   virtual void FailPair(WorkerId worker, const Failure& why) = 0;
+  virtual void OnReached(WorkerId worker) = 0;  // this one reaches it again
   virtual void OnView(uint64_t epoch, const WorkerSet& members) = 0;
   // This worker is lost, or cut off: nothing goes on here.
   virtual void OnFenced(const Failure& why) = 0;
 
   virtual std::string NameOf(WorkerId worker) const = 0;
-};
-
-// How a session ended that this group has not ended.
-enum class SessionEnd : uint8_t {
-  kGone,     // nobody listens at its address, another life is there, or it has left or ended
-  kPair,     // the two do not understand each other; either may be well
-  kRemoved,  // the other side has a view without this worker
 };
 
 class Group final : public std::enable_shared_from_this<Group> {
@@ -80,8 +75,7 @@ class Group final : public std::enable_shared_from_this<Group> {
   // What the sessions say. Any thread, roles included. Throws Error(kInvalid) for bytes that no worker sends.
   void OnLetter(WorkerId from, std::string_view bytes);
   void OnNoPath(WorkerId worker, const Failure& why);  // beyond the grace time
-  // `epoch`: of the view that kRemoved is about; `why` as the other side told it.
-  void OnSessionEnded(WorkerId worker, SessionEnd how, uint64_t epoch, const Failure& why);
+  void OnSessionEnded(WorkerId worker, SessionEnd end, const Failure& why);
 
   uint64_t epoch() const;
   WorkerSet members() const;
@@ -95,9 +89,12 @@ class Group final : public std::enable_shared_from_this<Group> {
     uint64_t beats_sent = 0;  // each has a number, from 1
     uint64_t beats_answered = 0;
     uint64_t fresh_beat = 0;  // answers from this one on were given after this worker has slept
-    TimePoint beaten{};       // its last beat came
+    TimePoint beat_at{};      // the last one
+    TimePoint beaten{};       // its own last beat came
+    TimePoint failed{};       // calls to it were failed last
     TimePoint doubted{};      // since when it is suspected, reported or parted
     std::string why;          // it is suspected; empty: it is silent
+    std::string no_path;      // why, until it is known whether its machine accepts a connection
     bool probing = false;
     bool probed_for_round = false;
   };
@@ -137,7 +134,9 @@ class Group final : public std::enable_shared_from_this<Group> {
   void Watch(WorkerId worker, TimePoint now);
   void NoteHeard(WorkerId worker, TimePoint when);
   void Suspect(WorkerId worker, TimePoint now, std::string why);
+  void EndPair(WorkerId worker, TimePoint now, std::string why);
   void SendBeat(WorkerId worker);
+  void FailPair(WorkerId worker, TimePoint now);
   void OnBeat(WorkerId from, const wire::GroupBeat& beat, TimePoint now);
   void OnGroupMessage(WorkerId from, const wire::GroupMessage& message, TimePoint now);
   void TellView(WorkerId to);
@@ -149,9 +148,10 @@ class Group final : public std::enable_shared_from_this<Group> {
   void CheckDoubts(TimePoint now);
   bool IsBlocked(TimePoint now) const;
   Duration Silence(const Other& other, TimePoint now) const { return now - std::max(other.since, other.heard); }
+  std::string ShownSilence(const Other& other, TimePoint now) const;
   Failure LossOf(WorkerId worker) const;
   void Arm(TimePoint when);
-  void OnTimer();
+  void OnTimer(uint64_t serial);
 
   const Options options_;
   const Duration limit_, beat_period_, tick_period_, round_limit_, vote_limit_;
@@ -164,6 +164,7 @@ class Group final : public std::enable_shared_from_this<Group> {
   std::map<WorkerId, std::string> reasons_;  // why workers were declared lost
   WorkerSet parted_;                         // as last told to the host
   uint64_t viewed_ = 1;                      // the epoch that was last told to the host
+  wire::GroupAsk asked_;                     // the last one
   wire::Ballot promised_;
   TimePoint promised_at_{};
   wire::Ballot round_;
@@ -173,6 +174,7 @@ class Group final : public std::enable_shared_from_this<Group> {
   std::string own_end_;      // as another side has told it
   uint64_t told_epoch_ = 1;  // the highest that a message was about
   TimerId timer_ = 0;
+  uint64_t armed_ = 0;  // which timer that is
   TimePoint due_{}, next_tick_{};
   std::deque<UniqueFunction<void(GroupHost&)>> todo_;
   bool carrying_out_ = false;  // some thread does

@@ -112,6 +112,8 @@ TEST(Group, ACutPairIsNobodysEndButItsCallsFail) {
   network[1].awaited = GroupNetwork::Ids({2});
   network.Pass(seconds(3));
   network.Cut(1, 2);
+  network.Pass(kLimit + seconds(2));
+  EXPECT_EQ(network[1].failed.size(), 1u) << "known as soon as a loss would be";
   network.Pass(seconds(60));
   EXPECT_TRUE(AllHaveView(network, {0, 1, 2}, 1));
   EXPECT_EQ(network[1].failed[GroupNetwork::Id(2)],
@@ -127,7 +129,7 @@ TEST(Group, TheCoordinatorItselfMayBePartOfACutPair) {
   EXPECT_EQ(network[0].failed.size(), 1u);
   network.Mend();
   network.Pass(seconds(30));
-  network[0].failed.clear();
+  EXPECT_TRUE(network[0].failed.empty()) << "it is told that the pair is whole again";
   network.Kill(1);
   network.Pass(seconds(1));
   EXPECT_TRUE(AllHaveView(network, {0, 2}, 2));
@@ -180,6 +182,25 @@ TEST(Group, InAnOpenGroupThePairAloneDecidesOnWhoIsWaitedFor) {
   EXPECT_EQ(network[0].ended[GroupNetwork::Id(1)].rfind("worker 'w1' is silent for 10.", 0), 0u)
       << network[0].ended[GroupNetwork::Id(1)];
   EXPECT_TRUE(network[2].ended.empty());  // it waits for nobody
+}
+
+TEST(Group, ABrokenPathIsASuspicionOnlyWhereTheMachineAcceptsNoConnection) {
+  const Failure broken{.code = ErrorCode::kDisconnected, .text = "the line broke"};
+  for (const bool open : {false, true}) {
+    for (const bool cut : {false, true}) {
+      GroupNetwork network(3, kLimit, Partition::kMajority, open);
+      network[0].awaited = GroupNetwork::Ids({1});
+      network.Pass(seconds(3));
+      network.Freeze(1);
+      if (cut) network.Cut(0, 1);
+      network[0].group->OnNoPath(GroupNetwork::Id(1), broken);
+      network.Pass(seconds(5));
+      EXPECT_EQ(network[0].ended.size() + (network[0].group->epoch() - 1), cut ? (open ? 1u : 2u) : 0u)
+          << open << ", and it may be frozen for less than the limit";
+      network.Pass(seconds(9));
+      EXPECT_EQ(network[0].ended.size(), 1u);
+    }
+  }
 }
 
 // Two faults out of five kinds at random times; in the end all that is left has one view of exactly those who serve.

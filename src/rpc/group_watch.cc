@@ -7,11 +7,14 @@
 namespace gradwire::rpc {
 
 // The host is asked before the mutex is taken.
-void Group::OnTimer() {
+void Group::OnTimer(uint64_t serial) {
   WorkerSet members;
+  TimePoint due;
   {
     std::lock_guard lock(mutex_);
-    if (stopped_ || table_.ended()) return;
+    if (stopped_ || table_.ended() || serial != armed_) return;  // an earlier one has been armed meanwhile
+    timer_ = 0;
+    due = due_;
     members = table_.members();
     for (const auto& [worker, other] : others_) members.insert(worker);
   }
@@ -26,8 +29,7 @@ void Group::OnTimer() {
     }
   }
   Step([&](TimePoint now) {
-    timer_ = 0;
-    const bool late = now - due_ > limit_ / 2;
+    const bool late = now - due > limit_ / 2;
     if (now >= next_tick_ || late) {
       next_tick_ = now + tick_period_;
       Tick(now, late, heard, awaited);
@@ -46,7 +48,9 @@ void Group::Tick(TimePoint now, bool late, const Heard& heard, const WorkerSet& 
     Other& other = others_[worker];
     const Duration silence = Silence(other, now);
     if (silence >= limit_) Suspect(worker, now, "");
-    if (other.beats_answered == other.beats_sent && silence >= beat_period_) SendBeat(worker);
+    // One at a time, but for one that may have come before the other side's group was there.
+    const bool unanswered = other.beats_answered != other.beats_sent && now - other.beat_at < limit_ / 4;
+    if (!unanswered && silence >= beat_period_) SendBeat(worker);
   }
   // Those that are neither members nor watched are forgotten.
   std::erase_if(others_, [&](const auto& entry) {
@@ -54,6 +58,12 @@ void Group::Tick(TimePoint now, bool late, const Heard& heard, const WorkerSet& 
   });
   CheckRound(now);
   CheckDoubts(now);
+  // Calls made since then wait for it as well.
+  for (const WorkerId& worker : table_.parted() & awaited) {
+    Other& other = others_[worker];
+    if (Silence(other, now) < limit_ || now - other.failed < limit_) continue;
+    FailPair(worker, now);
+  }
 }
 
 // This worker's own timer came late: its machine slept, or its thread was starved. What looks like the silence of
@@ -95,29 +105,40 @@ void Group::Watch(WorkerId worker, TimePoint now) {
 
 // `why` empty: it is silent.
 void Group::Suspect(WorkerId worker, TimePoint now, std::string why) {
-  Other& other = others_[worker];
-  if (!table_.members().contains(worker)) {
-    // In no view: this pair decides by itself.
-    if (table_.removed().contains(worker) || table_.members().size() > 1) return;
-    const double silence = std::chrono::duration<double>(Silence(other, now)).count();
-    Later([worker, silence, why = std::move(why)](GroupHost& host) {
-      const std::string name = host.NameOf(worker);
-      std::string text = why;
-      if (text.empty()) text = "worker '" + name + "' is silent for " + std::to_string(silence).substr(0, 5) + " s";
-      host.EndSession(worker, 0, {.code = ErrorCode::kDisconnected, .text = text, .worker = name});
-    });
-    other.since = now;
-    return;
-  }
+  if (!table_.members().contains(worker)) return EndPair(worker, now, std::move(why));
   if (table_.suspects().contains(worker) || table_.parted().contains(worker) || table_.gone().contains(worker)) return;
+  Other& other = others_[worker];
   other.why = std::move(why);
   other.doubted = now;
   Do(table_.OnBroken(worker));
   StartProbe(worker);
 }
 
+// With one in no view: this pair decides by itself.
+void Group::EndPair(WorkerId worker, TimePoint now, std::string why) {
+  if (table_.removed().contains(worker) || table_.members().size() > 1) return;
+  Other& other = others_[worker];
+  Later([worker, silence = ShownSilence(other, now), why = std::move(why)](GroupHost& host) {
+    const std::string name = host.NameOf(worker);
+    const std::string text = why.empty() ? "worker '" + name + "' is " + silence : why;
+    host.EndSession(worker, 0, {.code = ErrorCode::kDisconnected, .text = text, .worker = name});
+  });
+  other.since = now;
+}
+
+void Group::FailPair(WorkerId worker, TimePoint now) {
+  others_[worker].failed = now;
+  Later([worker](GroupHost& host) {
+    const std::string name = host.NameOf(worker);
+    host.FailPair(worker, {.code = ErrorCode::kUnreachable,
+                           .text = "worker '" + name + "' cannot be reached from here, though others reach it",
+                           .worker = name});
+  });
+}
+
 void Group::SendBeat(WorkerId worker) {
   Other& other = others_[worker];
+  other.beat_at = options_.clock->Now();
   const wire::GroupBeat beat{.epoch = table_.epoch(), .number = ++other.beats_sent};
   Later([worker, bytes = wire::Encode(wire::GroupLetter{beat, {}})](GroupHost& host) mutable {
     host.SendLetter(worker, std::move(bytes));
@@ -139,17 +160,20 @@ void Group::OnProbed(WorkerId worker, GroupHost::Probed probed) {
   if (at == others_.end()) return;
   Other& other = at->second;
   other.probing = false;
+  const TimePoint now = options_.clock->Now();
+  const std::string no_path = std::exchange(other.no_path, {});
+  const bool accepted = probed == GroupHost::Probed::kAccepted;
+  if (!accepted && !no_path.empty()) Suspect(worker, now, no_path);
   if (!table_.members().contains(worker)) return;
   if (probed == GroupHost::Probed::kRefused) {
     if (other.why.empty()) other.why = "its address refuses connections";
     Do(table_.OnGone(worker));
     for (auto& [from, vote] : votes_) vote.gone.insert(worker);
-    return CheckVotes(options_.clock->Now());
+    return CheckVotes(now);
   }
-  const bool dark = probed == GroupHost::Probed::kNoAnswer;
-  if (dark && table_.suspects().contains(worker)) Do(table_.OnDark(worker));
+  if (!accepted && table_.suspects().contains(worker)) Do(table_.OnDark(worker));
   if (!std::exchange(other.probed_for_round, false) || !table_.Pending().contains(worker)) return;
-  Do(dark ? table_.OnMissed(worker) : table_.OnStuck(worker));
+  Do(accepted ? table_.OnStuck(worker) : table_.OnMissed(worker));
 }
 
 // Votes once each of those that an Ask is about has given a sign of life since, is gone, or has had its time.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rule.h"
 #include "base/task.h"
 #include "rpc/interval_set.h"
 #include "wire/call.h"
@@ -20,12 +21,12 @@ namespace gradwire::rpc {
 
 // The rules that tests switch off one at a time, to see that the exploration notices (tests/sim/session_explore.h).
 struct InboxRules {
-  static constexpr bool kOnlyTheNextMessage = true;      // none is taken twice
-  static constexpr bool kLaterOwesNow = true;            // whoever was told to wait is told when there is memory
-  static constexpr bool kNotReadyOwesNow = true;         // by a resume, too
-  static constexpr bool kForgetAnswersOfOldPath = true;  // a resume says it all
-  static constexpr bool kLeaverCounts = true;            // a side that leaves takes messages still
-  static constexpr bool kLeaverNeedsNoMemory = true;     // and bytes
+  GRADWIRE_RULE kOnlyTheNextMessage = true;      // none is taken twice
+  GRADWIRE_RULE kLaterOwesNow = true;            // whoever was told to wait is told when there is memory
+  GRADWIRE_RULE kNotReadyOwesNow = true;         // by a resume, too
+  GRADWIRE_RULE kForgetAnswersOfOldPath = true;  // a resume says it all
+  GRADWIRE_RULE kLeaverCounts = true;            // a side that leaves takes messages still
+  GRADWIRE_RULE kLeaverNeedsNoMemory = true;     // and bytes
 };
 
 // A table that steps: an event changes it, or throws Error(kInvalid) without a change when the other side may not send

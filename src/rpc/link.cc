@@ -140,7 +140,9 @@ void Link::OnHandshake(const wire::FrameHeader& header, const std::string& body)
 }
 
 void Link::RefuseAndClose(wire::RefuseCode code, const std::string& text) {
-  Log(LogLevel::kWarning, connection_->description() + ": " + text + "; connection closed");
+  // That somebody connects to one that has just left is no trouble.
+  const LogLevel level = code == wire::RefuseCode::kLeft ? LogLevel::kInfo : LogLevel::kWarning;
+  Log(level, connection_->description() + ": " + text + "; connection closed");
   QueueRefuse({.code = code, .text = text});
   Close({.code = ErrorCode::kPermissionDenied, .text = text});
 }
@@ -176,7 +178,7 @@ void Link::OnProof(const std::string& body) {
     return RefuseAndClose(wire::RefuseCode::kNoMember, "'" + other_.name + "' is not a member of this group");
   }
   session_ = host_->AcceptingSession(member->peer);
-  if (!session_) return RefuseAndClose(wire::RefuseCode::kEnded, "worker '" + host_->self().name + "' has shut down");
+  if (!session_) return RefuseAndClose(wire::RefuseCode::kLeft, "worker '" + host_->self().name + "' has shut down");
   number_ = proof.number;
   stage_ = Stage::kResume;
   Known();

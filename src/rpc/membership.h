@@ -69,6 +69,10 @@ class Membership {
   };
   struct Decided {  // this worker has decided a view without these
     WorkerSet lost;
+    WorkerSet gone;  // of them, those that are proved to be no more
+  };
+  struct Kept {  // its round is over: all whom it was about live
+    WorkerSet voters;
   };
   struct Ended {  // its own part
     Standing why;
@@ -87,7 +91,7 @@ class Membership {
     WorkerSet accepts;
   };
 
-  using Action = std::variant<Send, EndSession, Decided, Ended>;
+  using Action = std::variant<Send, EndSession, Decided, Kept, Ended>;
   using Actions = std::vector<Action>;
 
   // `members`: all of a fixed group, whose first epoch is 1. Without this worker: it is about to join.

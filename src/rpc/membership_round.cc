@@ -63,7 +63,10 @@ bool Membership::ConcludeVotes(Actions& actions) {
     // A newcomer is let in by all: a view that only some have heard of must never hold more than the one before.
     const bool all_vote = (members_ - lost - r.votes).empty();
     change = {lost, all_vote ? Admissible(lost) : WorkerSet()};
-    if (change == wire::Change()) return KeepAll(actions), false;
+    if (change == wire::Change()) {
+      actions.emplace_back(Kept{r.votes - WorkerSet{self_}});
+      return KeepAll(actions), false;
+    }
   }
   if (!IsQuorum(r.votes, gone | stuck)) {
     if (others_silent) return BeginAgain(actions), false;
@@ -120,7 +123,7 @@ void Membership::CutOff(Actions& actions) {
 void Membership::Decide(Actions& actions) {
   const wire::Change change = round_->change;
   const WorkerSet members = (members_ - change.lost) | change.joined;
-  actions.emplace_back(Decided{change.lost});
+  actions.emplace_back(Decided{change.lost, change.lost & gone_});
   for (const WorkerId& worker : (members_ | change.joined) - gone_ - WorkerSet{self_}) {
     if (!rules_.tells_the_lost && change.lost.contains(worker)) continue;
     actions.emplace_back(Send{worker, wire::GroupView{epoch_ + 1, members}});

@@ -11,6 +11,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include "base/rule.h"
 #include "rpc/interval_set.h"
 #include "transport/transport.h"
 #include "wire/call.h"
@@ -27,11 +28,11 @@ struct Freed {
 
 // The rules that tests switch off one at a time, to see that the exploration notices (tests/sim/session_explore.h).
 struct OutboxRules {
-  static constexpr bool kFreeWhenAcknowledged = true;       // a body is kept after it was handed out
-  static constexpr bool kBulkOutlivesHeader = true;         // the acknowledgement of a message does not cover its bulk
-  static constexpr bool kGoOnFromTaken = true;              // a resume sends again what was on its way
-  static constexpr bool kForgetWhatWasAcknowledged = true;  // a resume frees what the other side has taken
-  static constexpr bool kResumeDecidesParked = true;        // what had no memory on the old path may have some now
+  GRADWIRE_RULE kFreeWhenAcknowledged = true;       // a body is kept after it was handed out
+  GRADWIRE_RULE kBulkOutlivesHeader = true;         // the acknowledgement of a message does not cover its bulk
+  GRADWIRE_RULE kGoOnFromTaken = true;              // a resume sends again what was on its way
+  GRADWIRE_RULE kForgetWhatWasAcknowledged = true;  // a resume frees what the other side has taken
+  GRADWIRE_RULE kResumeDecidesParked = true;        // what had no memory on the old path may have some now
 };
 
 // A table that steps: an event changes it, or throws Error(kInvalid) without a change when the

@@ -77,6 +77,15 @@ std::vector<std::shared_ptr<PendingCall>> PendingCalls::TakeAllTo(WorkerId peer)
   return taken;
 }
 
+WorkerSet PendingCalls::Awaited() const {
+  WorkerSet awaited;
+  std::lock_guard lock(mutex_);
+  for (const auto& [peer, calls] : to_peer_) {
+    if (calls > 0) awaited.insert(peer);
+  }
+  return awaited;
+}
+
 std::vector<std::shared_ptr<PendingCall>> PendingCalls::TakeAll() {
   std::vector<std::shared_ptr<PendingCall>> taken;
   std::lock_guard lock(mutex_);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/event.h"
 #include "base/ids.h"
+#include "base/worker_set.h"
 #include "gradwire/call.h"
 #include "rpc/interceptor.h"
 #include "wire/call.h"
@@ -24,6 +25,7 @@ struct PendingCall {
   Peer to;
   std::string shown_as;  // of its function, for errors
   bool internal = false;
+  bool keeps_result = false;        // others may hold its result
   bool waits = false;               // a thread waits for `answered`; else `done` is called
   bool short_completion = false;    // `done` may run under a role
   std::shared_ptr<void> unsent;     // of a call that waits for credit: what there is to send,
@@ -58,6 +60,8 @@ class PendingCalls {
   bool EndSend(CallId id);
   std::vector<std::shared_ptr<PendingCall>> TakeAllTo(WorkerId peer);
   std::vector<std::shared_ptr<PendingCall>> TakeAll();
+  // For whom some call waits.
+  WorkerSet Awaited() const;
   // A copy of the state that its interceptors gave the call; empty when Take() would give nothing.
   CallState StateOf(CallId id, WorkerId to) const;
   // Without the internal ones.

@@ -54,9 +54,9 @@ void Rpc::Impl::Dispatch(std::shared_ptr<ServedCallImpl> call) {
   const auto& entry = call->entry();
   if (entry && (entry->is_ordered || !BorrowedRead::on_this_thread()) &&
       entry->RunsInline(call->function(), call->args())) {
-    const auto begin = std::chrono::steady_clock::now();
+    const TimePoint begin = clock().Now();
     call->Run();
-    entry->NoteInlineRun(std::chrono::steady_clock::now() - begin);
+    entry->NoteInlineRun(clock().Now() - begin);
     return;
   }
   served_.Add(call, clock());
@@ -148,24 +148,31 @@ void Rpc::Impl::OnServed(ServedCallImpl& call) {
   serving_.fetch_sub(1);
 }
 
-void Rpc::Impl::OnSilent(const std::shared_ptr<Session>& session, const Failure& why) { session->End(why); }
+void Rpc::Impl::OnSilent(const std::shared_ptr<Session>& session, const Failure& why) {
+  if (const auto judge = group()) return judge->OnNoPath(session->peer().id, why);
+  session->End(why);
+}
+
+void Rpc::Impl::FailCall(const std::shared_ptr<PendingCall>& pending, Failure why, bool sent) {
+  why.text += "; the call of '" + pending->shown_as + (sent ? "' may have run" : "' has not run");
+  EndWithout(pending, std::move(why));
+}
 
 void Rpc::Impl::OnEnded(const std::shared_ptr<Session>& session, const Failure& reason, uint64_t never_sent) {
   for (const auto& pending : pending_.TakeAllTo(session->peer().id)) {
-    Failure failure = reason;
-    const bool sent = pending->number != 0 && pending->number < never_sent;
-    failure.text += "; the call of '" + pending->shown_as + (sent ? "' may have run" : "' has not run");
-    EndWithout(pending, std::move(failure));
+    FailCall(pending, reason, pending->number != 0 && pending->number < never_sent);
   }
   if (auto served = served_.AllOf(session->peer().id); !served.empty()) {
     for (const auto& call : served) call->Abandon();
     options_.executor->Post([served = std::move(served)] {});  // perhaps the last ones: not destroyed under a role
   }
+  if (const auto judge = group()) judge->OnSessionEnded(session->peer().id, session->ended_how(), reason);
   // One without a name only asked whether this worker lives (Admit): it was no member whose rank means anything.
   if (options_.on_peer_ended && !session->peer().name.empty()) options_.on_peer_ended(session->peer(), reason);
 }
 
 void Rpc::Impl::OnDrained(const std::shared_ptr<Session>& session) {
+  ForgetOldest(session);
   if (options_.on_peer_drained && !session->peer().name.empty()) options_.on_peer_drained(session->peer());
 }
 

@@ -29,6 +29,10 @@ Rpc::~Rpc() { Stop("this worker has ended"); }
 
 std::vector<std::string> Rpc::Listen() { return impl_->Listen(); }
 Members& Rpc::members() { return impl_->members_; }
+void Rpc::JoinGroup() { impl_->JoinGroup(); }
+void Rpc::StartWatching() { impl_->StartWatching(); }
+bool Rpc::IsGone(WorkerId member) { return impl_->IsGone(member); }
+size_t Rpc::sessions() const { return impl_->sessions(); }
 const Peer& Rpc::self() const { return impl_->self(); }
 Clock& Rpc::clock() { return impl_->clock(); }
 const std::shared_ptr<Executor>& Rpc::executor() { return impl_->options_.executor; }

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/executor.h"
+#include "base/worker_set.h"
 #include "gradwire/call.h"
 #include "gradwire/faults.h"
 #include "gradwire/function.h"
@@ -52,6 +53,16 @@ class Rpc {
     std::optional<BulkBudget::Limits> max_bytes_in_flight;
     std::shared_ptr<Faults> faults;                          // of tests; may be empty
     bool refuse_without_credit = false;                      // kOverloaded instead of a wait (C4)
+    // Of the group (docs/membership.md); see JoinGroup().
+    std::chrono::milliseconds heartbeat_limit{10'000};
+    // This worker has been declared lost, or is cut off: all calls have failed with this reason, later ones will too.
+    // May run under a role.
+    std::function<void(const Failure&)> on_fenced;
+    // A peer lives, but cannot be reached from here: calls to it have failed with `why`. Without it: it can be reached
+    // again. May run under a role.
+    std::function<void(const Peer&, const std::optional<Failure>& why)> on_peer_reach;
+    // Whom the layers above wait for by other means than calls: their silence is a loss, too.
+    std::function<WorkerSet()> awaited;
     // A peer's session has ended, after its calls were failed. May run under a role.
     std::function<void(const Peer&, const Failure&)> on_peer_ended;
     // After that: the last frame that came from it has been handled. May run under a role.
@@ -66,6 +77,15 @@ class Rpc {
 
   // Who is in the group; before the first call.
   Members& members();
+
+  // Whether nobody listens any more where this member did. Waits for an answer of its machine, a second at most.
+  bool IsGone(WorkerId member);
+
+  // From now on this worker answers those who watch it, as one of the group that all members form: those of a fixed
+  // group, else itself. Once all are there, StartWatching() has it watch them: who dies, freezes or is cut off is
+  // declared lost by the group (M1). Without it a pair ends as soon as it has no connection for the grace time.
+  void JoinGroup();
+  void StartWatching();
 
   // Queues the call. `done` runs once, on the executor, or on the thread that cancels the call. Throws Error when the
   // call fails before its send step (O5): nothing is left behind then. Without credit (C4) it waits until the call is
@@ -101,6 +121,8 @@ class Rpc {
   // The worker-wide send step mutex is held while `step` runs: for layers that must order their own tables with what
   // they send (O5).
   void InSendStep(UniqueFunction<void()> step);
+
+  size_t sessions() const;  // with how many peers, those that have ended included
 
   const Peer& self() const;
   Clock& clock();

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "rpc/group.h"
 #include "rpc/link.h"
 #include "rpc/pending_calls.h"
 #include "rpc/rpc.h"
@@ -20,6 +22,7 @@ namespace gradwire::rpc {
 class Rpc::Impl final : public SessionHost,
                         public LinkHost,
                         public ServedCallHost,
+                        public GroupHost,
                         public CallHandle::Canceller,
                         public std::enable_shared_from_this<Impl> {
  public:
@@ -33,6 +36,10 @@ class Rpc::Impl final : public SessionHost,
   Counts counts() const;
   Work WorkNow(size_t most) const;
   void Stop(const std::string& why);
+  void JoinGroup();
+  void StartWatching();
+  bool IsGone(WorkerId member);
+  size_t sessions() const;
 
   // SessionHost
   void Dial(const std::shared_ptr<Session>& session, uint64_t dial) override;
@@ -43,6 +50,7 @@ class Rpc::Impl final : public SessionHost,
                      const std::shared_ptr<BulkBudget::Lease>& lease) override;
   void FindMemory(const std::shared_ptr<Session>& session, uint64_t number,
                   std::vector<wire::BulkTarget> storages, const std::shared_ptr<BulkBudget::Lease>& lease) override;
+  Duration silence_limit() const override { return options_.heartbeat_limit; }
   bool AwaitsAnswer(const Peer& peer) const override { return pending_.any_to(peer.id); }
   void OnSilent(const std::shared_ptr<Session>& session, const Failure& why) override;
   void OnEnded(const std::shared_ptr<Session>& session, const Failure& reason, uint64_t never_sent) override;
@@ -68,6 +76,18 @@ class Rpc::Impl final : public SessionHost,
   void OnRefused() override { dropped_.fetch_add(1); }
   void OnServed(ServedCallImpl& call) override;
 
+  // GroupHost
+  void SendLetter(WorkerId to, std::string bytes) override;
+  std::optional<TimePoint> LastHeard(WorkerId worker) override;
+  WorkerSet Awaited() override;
+  void Probe(WorkerId worker, Duration limit, UniqueFunction<void(Probed)> done) override;
+  void EndSession(WorkerId worker, uint64_t epoch, const Failure& why) override;
+  void FailPair(WorkerId worker, const Failure& why) override;
+  void OnReached(WorkerId worker) override;
+  void OnView(uint64_t epoch, const WorkerSet& members) override;
+  void OnFenced(const Failure& why) override;
+  std::string NameOf(WorkerId worker) const override;
+
   // CallHandle::Canceller
   bool CancelCall(uint64_t id) override;
 
@@ -79,7 +99,14 @@ class Rpc::Impl final : public SessionHost,
  private:
   // The session that calls to the peer go through; nullptr when the group has ended here.
   std::shared_ptr<Session> SessionWith(const Peer& peer);
-  std::string stop_reason() const;
+  // Why no calls are made any more: the group goes on without this worker, or it has stopped.
+  std::optional<Failure> Fenced() const;
+  Failure Stopped() const;
+  std::shared_ptr<Group> group() const;
+  std::optional<std::vector<std::shared_ptr<Session>>> TakeSessions(const std::string& why, bool fenced);
+  void ForgetOldest(const std::shared_ptr<Session>& ended);
+  // `sent`: it may have run.
+  void FailCall(const std::shared_ptr<PendingCall>& pending, Failure why, bool sent);
   // How long the caller waits (0: for ever, negative: its time is over), and what of it travels (C2).
   std::chrono::microseconds TimeLimit(const CallOptions& options, wire::Request& request);
   // Puts the call into the table and arms its timer.
@@ -116,8 +143,11 @@ class Rpc::Impl final : public SessionHost,
   HalfOpen half_open_;
   std::atomic<uint64_t> sent_{0}, handled_{0}, serving_{0}, dropped_{0};
   mutable std::mutex sessions_mutex_;
-  std::string stop_reason_;  // guarded by sessions_mutex_; not empty once stopped
+  std::string stop_reason_;  // not empty once stopped; guarded by sessions_mutex_, as what follows
+  bool fenced_ = false;      // the group has stopped it
+  std::shared_ptr<Group> group_;
   std::unordered_map<WorkerId, std::shared_ptr<Session>> sessions_;
+  std::deque<WorkerId> ended_;  // of sessions_, those of an open group that have ended; the oldest first
   std::shared_ptr<Session> own_accepting_;  // of calls to oneself, their callee's side
 };
 

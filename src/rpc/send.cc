@@ -8,14 +8,6 @@
 #include "rpc/send_step.h"
 
 namespace gradwire::rpc {
-namespace {
-
-Failure Stopped(const std::string& self, const std::string& why) {
-  return {.code = ErrorCode::kInvalid, .text = "worker '" + self + "' makes no calls any more: " + why, .worker = self};
-}
-
-}  // namespace
-
 std::chrono::microseconds Rpc::Impl::TimeLimit(const CallOptions& options, wire::Request& request) {
   using std::chrono::microseconds;
   const bool written = options.timeout.count() >= 0;
@@ -50,7 +42,8 @@ void Rpc::Impl::Send(Call call, const std::shared_ptr<PendingCall>& pending) {
   }
   const Peer& to = member->peer;
   const std::shared_ptr<Session> session = SessionWith(to);
-  if (!session) throw Error(Stopped(self().name, stop_reason()));
+  std::optional<Failure> fenced;
+  if (!session && !(fenced = Fenced())) throw Error(Stopped());
 
   if (!call.internal) {
     if (const auto entry = options_.internal_functions->Find(call.function); entry && entry->is_internal) {
@@ -67,8 +60,10 @@ void Rpc::Impl::Send(Call call, const std::shared_ptr<PendingCall>& pending) {
   pending->to = to;
   pending->shown_as = call.options.shown_as.empty() ? request.function : std::move(call.options.shown_as);
   pending->internal = call.internal;
+  pending->keeps_result = call.keep_result;
   pending->state = std::move(call.state);
 
+  if (fenced) return EndWithout(pending, std::move(*fenced));
   if (limit.count() < 0) {
     return EndWithout(pending, {.code = ErrorCode::kTimedOut,
                                 .text = "RPC ran for more than its deadline allows in the call of '" +

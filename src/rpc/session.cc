@@ -18,8 +18,8 @@ constexpr uint32_t kMostSkipped = 64;
 Session::Session(std::shared_ptr<SessionHost> host, Peer peer, bool can_dial)
     : host_(std::move(host)),
       peer_(std::move(peer)),
-      paths_(host_->self().id, peer_.id, can_dial),
-      last_heard_(host_->clock().Now().time_since_epoch().count()) {}
+      silence_limit_(host_->silence_limit()),
+      paths_(host_->self().id, peer_.id, can_dial) {}
 Session::~Session() = default;
 
 std::optional<Failure> Session::Enqueue(wire::FrameKind kind, wire::EncodedMessage message, uint64_t* number) {
@@ -60,7 +60,16 @@ std::optional<Failure> Session::ended_because() const {
   return ended_because_;
 }
 
-TimePoint Session::LastHeard() const { return TimePoint(Duration(last_heard_.load(std::memory_order_relaxed))); }
+SessionEnd Session::ended_how() const {
+  std::lock_guard lock(send_mutex_);
+  return ended_how_;
+}
+
+std::optional<TimePoint> Session::LastHeard() const {
+  const TimePoint::rep when = last_heard_.load(std::memory_order_relaxed);
+  if (when == kNever) return std::nullopt;
+  return TimePoint(Duration(when));
+}
 
 void Session::Ping() {
   ping_now_.store(true);

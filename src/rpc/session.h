@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,6 +30,7 @@
 #include "rpc/interceptor.h"
 #include "rpc/outbox.h"
 #include "rpc/paths.h"
+#include "rpc/session_end.h"
 #include "wire/call.h"
 
 namespace gradwire::rpc {
@@ -65,6 +67,8 @@ class SessionHost {
                           std::vector<wire::BulkTarget> storages,
                           const std::shared_ptr<BulkBudget::Lease>& lease) = 0;
 
+  // A peer that is silent for so long may be lost. Its connection is given up before that, in favour of another.
+  virtual Duration silence_limit() const = 0;
   // Whether something here waits for the peer, though all that was sent has been acknowledged.
   virtual bool AwaitsAnswer(const Peer& peer) const = 0;
   // The pair has had no connection for longer than the grace time. It goes on connecting until it is ended.
@@ -100,16 +104,23 @@ class Session : public std::enable_shared_from_this<Session> {
   // quick answer takes. Where the last answers took longer it is not tried for a while.
   void ReadUntil(const Event& event);
 
+  // What the peer is told when this side ends the session: code and number of the Refuse.
+  struct Farewell {
+    wire::RefuseCode code = wire::RefuseCode::kEnded;
+    uint64_t epoch = 0;  // of kRemoved
+  };
   // Ends it once and for all, and tells the peer why. Nothing that is still kept is sent any more.
-  void End(const Failure& reason);
+  void End(const Failure& reason) { End(reason, {}, {}); }
+  void End(const Failure& reason, Farewell farewell) { End(reason, {}, farewell); }
   std::optional<Failure> ended_because() const;  // nothing while it lives
+  SessionEnd ended_how() const;                  // once it has ended
 
   // Leaves the pair: nothing new is sent, what comes is acknowledged and forgotten, and `gone` runs once all that was
   // sent has arrived, or cannot arrive any more. It never runs when it is dropped by End().
   void Leave(Task gone);
 
-  // When the peer was heard last, by any frame; the session's begin when never.
-  TimePoint LastHeard() const;
+  // When the peer was heard last, by any frame; nothing when never.
+  std::optional<TimePoint> LastHeard() const;
   // Has the peer answer at once. Nothing without a path.
   void Ping();
   bool has_path() const;
@@ -143,6 +154,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void Step(F step);  // of Paths, under the send mutex
   Failure LostLocked() const;
 
+  void End(const Failure& reason, SessionEnd how, Farewell farewell);
   void NoteHeard();
   bool BeginStep(uint64_t number);
   void OnMessage(const wire::FrameHeader& header, std::string body);
@@ -155,12 +167,15 @@ class Session : public std::enable_shared_from_this<Session> {
   void CheckGone();
   void LetGo(Freed freed);
 
-  void ArmGrace(uint64_t serial, Duration limit);
+  void ArmGrace(uint64_t serial, Duration grace);
   void ArmWatch();
   void OnWatch();
 
+  static constexpr TimePoint::rep kNever = std::numeric_limits<TimePoint::rep>::min();
+
   const std::shared_ptr<SessionHost> host_;
   const Peer peer_;
+  const Duration silence_limit_;  // of the host
   Credit credit_;
 
   mutable std::mutex send_mutex_;  // guards:
@@ -169,11 +184,14 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<Link> path_;
   std::unordered_map<Paths::LinkId, std::shared_ptr<Link>> links_;  // that have proved themselves or were dialed
   std::optional<Failure> ended_because_;
+  SessionEnd ended_how_;
+  Farewell farewell_;  // for whoever connects after the end
   bool leaving_ = false;
   Task gone_;                  // of Leave()
   uint64_t dial_ = 0;          // the current one
   std::string trouble_;        // why the last connection or attempt has ended
   uint64_t grace_serial_ = 0;  // changes when a grace time begins or is over
+  bool path_was_silent_ = false;  // and is given up for that
   size_t paths_open_ = 0;      // connections that are or were the path, and have not closed
 
   std::mutex receive_mutex_;  // guards:
@@ -192,7 +210,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::atomic<bool> ack_timer_armed_{false};
   std::atomic<bool> watch_armed_{false};
   std::atomic<uint64_t> heard_acked_{0};  // the highest acknowledgment that was looked at
-  std::atomic<TimePoint::rep> last_heard_;
+  std::atomic<TimePoint::rep> last_heard_{kNever};
   std::atomic<uint64_t> first_frame_of_{0};  // the link whose first frame was told to Paths
 
   // In ReadUntil(): answers in a row that took too long, and calls that do without.

@@ -16,15 +16,15 @@ constexpr milliseconds kFirstRetry{20};
 constexpr milliseconds kLongestRetry{500};
 constexpr milliseconds kRetryOfAccepted{50};
 constexpr milliseconds kGrace{300};
-constexpr milliseconds kGraceOfNew{5000};
-constexpr milliseconds kWatchPeriod{2500};
-constexpr milliseconds kSilence{10'000};
+constexpr milliseconds kLeastGraceOfNew{5000};
+constexpr int kWatchesPerLimit = 5, kWatchesOfSilence = 3;
 
-// Doubles, plus up to as much again by chance, so that two that fail together do not go on doing so.
-milliseconds RetryDelay(const Paths::AwaitRetry& retry) {
+// Doubles, plus up to as much again, so that two that fail together do not go on doing so. `salt` is their own and
+// changes with each retry: chance, but the same in the same simulation.
+milliseconds RetryDelay(const Paths::AwaitRetry& retry, uint64_t salt) {
   if (retry.pause == Paths::Pause::kAccepted) return kRetryOfAccepted;
   const milliseconds base = std::min(kLongestRetry, kFirstRetry * (1 << std::clamp(retry.failures - 1, 0, 10)));
-  thread_local std::minstd_rand random{std::random_device()()};
+  std::mt19937_64 random(salt);
   return base + milliseconds(std::uniform_int_distribution<int64_t>(0, base.count())(random));
 }
 
@@ -48,7 +48,8 @@ void Session::DoLocked(Paths::Actions actions, Todo& todo) {
               const uint64_t dial = ++dial_;
               todo.Add([self, dial] { self->host_->Dial(self, dial); });
               if (!paths_.ever_open() && grace_serial_ == 0) {
-                todo.Add([self, serial = ++grace_serial_] { self->ArmGrace(serial, kGraceOfNew); });
+                const Duration grace = std::max<Duration>(kLeastGraceOfNew, silence_limit_);
+                todo.Add([self, grace, serial = ++grace_serial_] { self->ArmGrace(serial, grace); });
               }
             },
             [&](Paths::DropDial) { ++dial_; },
@@ -64,8 +65,14 @@ void Session::DoLocked(Paths::Actions actions, Todo& todo) {
               const auto link = link_of(refuse.link);
               if (!link) return;
               Failure why{.code = ErrorCode::kDisconnected, .text = "another connection of the pair is newer"};
-              if (ended_because_) why = *ended_because_;
-              link->QueueRefuse({.code = refuse.code, .number = refuse.number, .text = why.text});
+              wire::Refuse told{.code = refuse.code, .number = refuse.number};
+              if (ended_because_) {
+                why = *ended_because_;
+                told.code = farewell_.code;
+                told.number = farewell_.epoch;
+              }
+              told.text = why.text;
+              link->QueueRefuse(told);
               todo.Add([link, why = std::move(why)]() mutable { link->Close(std::move(why)); });
             },
             [&](const Paths::Abort& abort) {
@@ -76,7 +83,7 @@ void Session::DoLocked(Paths::Actions actions, Todo& todo) {
               });
             },
             [&](const Paths::AwaitRetry& retry) {
-              todo.Add([self, delay = RetryDelay(retry)] {
+              todo.Add([self, delay = RetryDelay(retry, peer_.id.packed() + host_->self().id.rank + dial_)] {
                 self->host_->clock().CallAt(self->host_->clock().Now() + delay, [weak = self->weak_from_this()] {
                   if (const auto session = weak.lock()) session->Step([](Paths& paths) { return paths.OnRetry(); });
                 });
@@ -84,10 +91,15 @@ void Session::DoLocked(Paths::Actions actions, Todo& todo) {
             },
             [&](Paths::PathLost) {
               path_.reset();
-              todo.Add([self, serial = ++grace_serial_] { self->ArmGrace(serial, kGrace); });
+              // One that was given up for its silence has until the limit of silence to speak on another.
+              Duration grace = kGrace;
+              if (std::exchange(path_was_silent_, false)) {
+                grace = std::max(grace, silence_limit_ - (host_->clock().Now() - *LastHeard()));
+              }
+              todo.Add([self, grace, serial = ++grace_serial_] { self->ArmGrace(serial, grace); });
             },
             [&](Paths::Refused) {
-              todo.Add([self, why = LostLocked()] { self->End(why); });
+              todo.Add([self, why = LostLocked()] { self->End(why, {SessionEnd::How::kGone}, {}); });
             },
         },
         action);
@@ -105,7 +117,7 @@ void Session::AdoptLocked(const Paths::Adopt& adopt, Todo& todo) {
     // It would tell the same on the next connection.
     Failure failure = error.failure();
     failure.text = "worker '" + peer_.name + "' broke the protocol: " + failure.text;
-    todo.Add([self, failure = std::move(failure)] { self->End(failure); });
+    todo.Add([self, failure = std::move(failure)] { self->End(failure, {SessionEnd::How::kPair}, {}); });
     return;
   }
   path_ = link;
@@ -186,9 +198,12 @@ void Session::OnWelcome(const std::shared_ptr<Link>& link, wire::ResumeState tol
 
 void Session::OnRefused(const std::shared_ptr<Link>& link, const wire::Refuse& refuse) {
   const std::string text = "worker '" + peer_.name + "' refused: " + refuse.text;
-  if (refuse.code == wire::RefuseCode::kEnded) {
+  if (refuse.code >= wire::RefuseCode::kEnded) {
+    SessionEnd how{SessionEnd::How::kPair};
+    if (refuse.code == wire::RefuseCode::kLeft) how.how = SessionEnd::How::kGone;
+    if (refuse.code == wire::RefuseCode::kRemoved) how = {SessionEnd::How::kRemoved, refuse.number};
     // The other side's own words name whom they are about.
-    return End({.code = ErrorCode::kDisconnected, .text = refuse.text, .worker = peer_.name});
+    return End({.code = ErrorCode::kDisconnected, .text = refuse.text, .worker = peer_.name}, how, {});
   }
   Todo todo;
   {
@@ -206,7 +221,7 @@ void Session::OnClosed(const std::shared_ptr<Link>& link, const Failure& reason)
     failure.code = ErrorCode::kDisconnected;
     failure.worker = peer_.name;
     failure.text = "the connection to worker '" + peer_.name + "' ended: " + reason.text;
-    End(failure);
+    End(failure, {SessionEnd::How::kPair}, {});
   }
   Todo todo;
   bool last = false;
@@ -225,9 +240,9 @@ void Session::OnClosed(const std::shared_ptr<Link>& link, const Failure& reason)
   Do(todo);
 }
 
-void Session::ArmGrace(uint64_t serial, Duration limit) {
+void Session::ArmGrace(uint64_t serial, Duration grace) {
   Clock& clock = host_->clock();
-  clock.CallAt(clock.Now() + limit, [weak = weak_from_this(), serial] {
+  clock.CallAt(clock.Now() + grace, [weak = weak_from_this(), serial] {
     const auto self = weak.lock();
     if (!self) return;
     Failure why;
@@ -240,11 +255,12 @@ void Session::ArmGrace(uint64_t serial, Duration limit) {
   });
 }
 
-// A path that brings nothing in spite of Pings, while something is awaited of it, is as good as broken.
+// A path that brings nothing in spite of Pings, while something is awaited of it, is given up early enough for another
+// to be made before the peer counts as lost: a firewall may have forgotten this one, and both sides are well.
 void Session::ArmWatch() {
   if (watch_armed_.load(std::memory_order_relaxed) || watch_armed_.exchange(true)) return;
   Clock& clock = host_->clock();
-  clock.CallAt(clock.Now() + kWatchPeriod, [weak = weak_from_this()] {
+  clock.CallAt(clock.Now() + silence_limit_ / kWatchesPerLimit, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->OnWatch();
   });
 }
@@ -252,23 +268,28 @@ void Session::ArmWatch() {
 void Session::OnWatch() {
   watch_armed_ = false;
   std::shared_ptr<Link> path;
-  bool awaits = host_->AwaitsAnswer(peer_);
+  const bool awaits = host_->AwaitsAnswer(peer_);
+  Duration silence{};
+  bool gives_up = false;
   {
     std::lock_guard lock(send_mutex_);
-    awaits = awaits || outbox_.retains();
-    if (ended_because_ || !path_ || !awaits) return;  // the next message arms it again, or the next path
+    // The next message arms it again, or the next path.
+    if (ended_because_ || !path_ || (!awaits && !outbox_.retains())) return;
     path = path_;
+    silence = host_->clock().Now() - *LastHeard();  // a path is heard of when it begins
+    gives_up = path_was_silent_ = silence >= kWatchesOfSilence * (silence_limit_ / kWatchesPerLimit);
   }
-  const Duration silence = host_->clock().Now() - LastHeard();
-  if (silence >= kSilence) {
-    path->Abort({.code = ErrorCode::kDisconnected, .text = path->description() + ": silent for 10 s"});
-  } else if (silence >= kWatchPeriod) {
+  if (gives_up) {
+    const auto ms = std::chrono::duration_cast<milliseconds>(silence).count();
+    path->Abort({.code = ErrorCode::kDisconnected,
+                 .text = path->description() + ": silent for " + std::to_string(ms) + " ms"});
+  } else if (silence >= silence_limit_ / kWatchesPerLimit) {
     Ping();
   }
   ArmWatch();
 }
 
-void Session::End(const Failure& reason) {
+void Session::End(const Failure& reason, SessionEnd how, Farewell farewell) {
   Todo todo;
   std::shared_ptr<Link> path;
   uint64_t never_sent = 0;
@@ -278,13 +299,15 @@ void Session::End(const Failure& reason) {
     std::lock_guard lock(send_mutex_);
     if (ended_because_) return;
     ended_because_ = reason;
+    ended_how_ = how;
+    farewell_ = farewell;
     never_sent = outbox_.first_never_sent();
     todo.Add([this, freed = outbox_.End()]() mutable { LetGo(std::move(freed)); });
     DoLocked(paths_.End(), todo);
     path = std::exchange(path_, nullptr);
     if (path) {
       path->QueueAck(taken_.load());
-      path->QueueRefuse({.code = wire::RefuseCode::kEnded, .text = reason.text});
+      path->QueueRefuse({.code = farewell.code, .number = farewell.epoch, .text = reason.text});
     }
     gone = std::exchange(gone_, nullptr);
     unread = paths_open_ == 0;

@@ -27,6 +27,7 @@ void Session::NoteHeard() {
 }
 
 std::byte* Session::BulkTarget(const wire::FrameHeader& header, std::string_view body) {
+  NoteHeard();  // its bytes may take a while
   const wire::BulkPiece piece = wire::DecodeBulkPiece(body);
   std::lock_guard lock(receive_mutex_);
   return inbox_.Place(piece, header.bulk_size);
@@ -238,7 +239,8 @@ void Session::OnLeft() {
     ack_now_ = true;
     return Flush();
   }
-  End({.code = ErrorCode::kDisconnected, .text = "worker '" + peer_.name + "' has left", .worker = peer_.name});
+  End({.code = ErrorCode::kDisconnected, .text = "worker '" + peer_.name + "' has left", .worker = peer_.name},
+      {SessionEnd::How::kGone}, {});
 }
 
 }  // namespace gradwire::rpc

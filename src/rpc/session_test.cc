@@ -146,6 +146,29 @@ TEST_F(SessionTest, TheOtherSideOfAnEndLearnsTheReason) {
   EXPECT_EQ(pair.near->drained, 1);
 }
 
+// M1: who thaws finds out by this, on the path or when it connects again.
+TEST_F(SessionTest, WhoIsRemovedFromTheGroupLearnsInWhichEpoch) {
+  for (const bool on_path : {true, false}) {
+    HandPair pair;
+    ASSERT_FALSE(pair.near->session->Enqueue(Kind::kRequest, RequestMessage("hello")));
+    HandPair::Line& line = pair.Connect(*pair.near);
+    pair.Run();
+    if (!on_path) pair.Cut(line);
+    pair.far->session->End({.code = ErrorCode::kDisconnected, .text = "declared lost"},
+                           {.code = wire::RefuseCode::kRemoved, .epoch = 7});
+    if (!on_path) {
+      while (pair.near->dials.size() < 2) pair.clock.Advance(milliseconds(100));
+      pair.Connect(*pair.near);
+    }
+    pair.Run();
+    ASSERT_EQ(pair.near->ended.size(), 1u) << on_path;
+    EXPECT_EQ(pair.near->ended[0].text, "declared lost");
+    EXPECT_EQ(pair.near->session->ended_how().how, SessionEnd::How::kRemoved);
+    EXPECT_EQ(pair.near->session->ended_how().epoch, 7u);
+    EXPECT_EQ(pair.far->session->ended_how().how, SessionEnd::How::kHere);
+  }
+}
+
 TEST_F(SessionTest, AnAcknowledgedMessageIsLetGo) {  // O3
   Open();
   auto tensor = std::make_shared<at::Tensor>(at::full({100}, 1.0));
@@ -345,7 +368,7 @@ TEST_F(SessionTest, OfTooManyThatSayNothingTheOldestGo) {
 
 TEST_F(SessionTest, APingIsAnsweredAtOnce) {
   Open();
-  const TimePoint before = pair.near->session->LastHeard();
+  const auto before = pair.near->session->LastHeard();
   pair.clock.Advance(milliseconds(1000));
   pair.near->session->Ping();
   pair.Run();

@@ -76,7 +76,7 @@ void GroupNetwork::Kill(int worker) {
   for (const auto& machine : machines_) {
     if (machine->worker_ == worker || IsCut(machine->worker_, worker)) continue;
     At(now_ + kDelay, machine->worker_, [machine, worker] {
-      machine->group->OnSessionEnded(Id(worker), SessionEnd::kGone, 0,
+      machine->group->OnSessionEnded(Id(worker), {SessionEnd::How::kGone},
                                      {.code = ErrorCode::kDisconnected, .text = "nobody listens there"});
     });
   }
@@ -112,7 +112,7 @@ void GroupNetwork::Machine::Arrive(int from, const std::string& bytes) {
     const auto [epoch, why] = refused->second;
     if (epoch == 0) return;
     return network_.At(network_.now_ + kDelay, from, [this, from, epoch = epoch, why = why] {
-      network_[from].group->OnSessionEnded(Id(worker_), SessionEnd::kRemoved, epoch,
+      network_[from].group->OnSessionEnded(Id(worker_), {SessionEnd::How::kRemoved, epoch},
                                            {.code = ErrorCode::kDisconnected, .text = why});
     });
   }
@@ -146,7 +146,7 @@ void GroupNetwork::Machine::OnFenced(const Failure& why) {
     if (machine->worker_ == worker_) continue;
     refused_[machine->worker_] = {0, why.text};
     network_.At(network_.now_ + kDelay, machine->worker_, [machine, self = worker_] {
-      machine->group->OnSessionEnded(Id(self), SessionEnd::kGone, 0,
+      machine->group->OnSessionEnded(Id(self), {SessionEnd::How::kGone},
                                      {.code = ErrorCode::kDisconnected, .text = "it has ended"});
     });
   }

@@ -61,7 +61,7 @@ class GroupNetwork::Machine final : public GroupHost, public std::enable_shared_
   std::shared_ptr<Group> group;
   WorkerSet awaited;                        // by calls
   std::map<WorkerId, std::string> ended;    // sessions that the group has ended, and why
-  std::map<WorkerId, std::string> failed;   // pairs
+  std::map<WorkerId, std::string> failed;   // pairs, until they are whole again
   std::string fenced;                       // why
   size_t letters = 0;                       // sent
 
@@ -71,6 +71,7 @@ class GroupNetwork::Machine final : public GroupHost, public std::enable_shared_
   void Probe(WorkerId worker, Duration limit, UniqueFunction<void(Probed)> done) override;
   void EndSession(WorkerId worker, uint64_t epoch, const Failure& why) override;
   void FailPair(WorkerId worker, const Failure& why) override { failed[worker] = why.text; }
+  void OnReached(WorkerId worker) override { failed.erase(worker); }
   void OnView(uint64_t, const WorkerSet&) override {}
   void OnFenced(const Failure& why) override;
   std::string NameOf(WorkerId worker) const override { return "w" + std::to_string(worker.rank); }

@@ -124,6 +124,7 @@ class HandHost : public SessionHost, public LinkHost, public std::enable_shared_
                   const std::shared_ptr<BulkBudget::Lease>&) override {
     lacking.emplace_back(number, std::move(storages));
   }
+  Duration silence_limit() const override { return std::chrono::seconds(10); }
   bool AwaitsAnswer(const Peer&) const override { return false; }
   void OnSilent(const std::shared_ptr<Session>&, const Failure& why) override { silent.push_back(why); }
   void OnEnded(const std::shared_ptr<Session>&, const Failure& reason, uint64_t never_sent) override {

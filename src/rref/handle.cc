@@ -78,7 +78,7 @@ wire::ReferenceRecord OwnedHandle::Share(WorkerId to) {
 }
 
 void OwnedHandle::CheckUsable(const char* use) const {
-  if (gone_) throw Error(Gone(rref_));
+  if (gone_) throw Error(*shell_->StepOwner([&](const OwnerTable& table) { return table.WhyNoLonger(rref_); }));
   if (dropped()) ThrowDropped(use);
   std::lock_guard lock(mutex_);
   if (unanswered_) throw Error(*unanswered_);
@@ -86,8 +86,16 @@ void OwnedHandle::CheckUsable(const char* use) const {
 
 void OwnedHandle::OnCreated(const std::optional<Failure>& failure, bool answered) {
   if (failure && !answered) {
-    std::lock_guard lock(mutex_);
-    unanswered_ = CreationFailure(*failure);
+    {
+      std::lock_guard lock(mutex_);
+      unanswered_ = CreationFailure(*failure);
+    }
+    // A worker that is not in its group any more loses its calls to itself, too: nobody makes the value.
+    const bool waits_on = failure->code == ErrorCode::kTimedOut || failure->code == ErrorCode::kCancelled;
+    if (holds_ && !waits_on) {
+      const Result lost = Result::Of(CreationFailure(*failure));
+      shell_->StepOwner([&](OwnerTable& table) { return table.SetValue(rref_, lost); });
+    }
   }
   if (!creation_.state()) return;
   if (failure && !answered) {
@@ -218,7 +226,7 @@ void UserHandle::OnCreated(const std::optional<Failure>& failure, bool answered)
 }
 
 void UserHandle::LetGo() {
-  if (has_fork_.exchange(false)) shell_->StepUser([&](UserTable& table) { return table.Dropped(fork_); });
+  if (has_fork_.exchange(false)) shell_->DropLater(fork_);
 }
 
 bool UserHandle::confirmed_by_owner() {

@@ -12,4 +12,11 @@ Failure Gone(RRefId rref) {
                   " is no longer on its owner: the last reference to it was dropped before this use arrived."};
 }
 
+Failure NeverMade(RRefId rref, const Failure& loss) {
+  return {.code = ErrorCode::kDisconnected,
+          .text = "The value of RRef " + ToString(rref) +
+                  " was never made: the call that was to make it was lost with its sender (" + loss.text + ")",
+          .worker = loss.worker};
+}
+
 }  // namespace gradwire::rref

@@ -47,7 +47,11 @@ auto BasicOwnerTable<Rules>::SetValue(RRefId rref, Result result) -> Actions {
     return actions;
   }
   Entry& entry = at->second;
-  assert(entry.created && entry.result.pending());
+  assert(entry.created);
+  if (!entry.result.pending()) {  // the call that was to make it was given up before
+    if (result.value) actions.push_back(Free{std::move(result.value)});
+    return actions;
+  }
   entry.result = std::move(result);
   for (const Waiter waiter : entry.fetches) actions.push_back(AnswerFetch{waiter, entry.result});
   entry.fetches.clear();
@@ -58,8 +62,15 @@ auto BasicOwnerTable<Rules>::SetValue(RRefId rref, Result result) -> Actions {
 template <class Rules>
 auto BasicOwnerTable<Rules>::AddFork(RRefId rref, ForkId fork, WorkerId holder) -> Actions {
   Actions actions;
+  if (IsLost(fork.creator)) return actions;  // its last message has been handled
   if (Entry* entry = FindOrExpect(rref)) {
-    Register(*entry, fork, holder, actions);
+    if (IsLost(holder) && Rules::kRefuseForksForTheLost) {
+      // The maker did not know of the loss. Its own fork stands for this one only until its drop arrives.
+      if (entry->tombstones.erase(fork) == 0 && Rules::kDoubtLateForks) Doubt(*entry, actions);
+      Registered(*entry, fork, actions);
+    } else {
+      Register(*entry, fork, holder, actions);
+    }
     Settle(rref, actions);
   }
   return actions;
@@ -69,6 +80,7 @@ template <class Rules>
 Standing BasicOwnerTable<Rules>::GiveFork(RRefId rref, ForkId fork, WorkerId holder) {
   Entry* entry = FindOrExpect(rref);
   if (!entry) return Standing::kNoLonger;
+  if (IsLost(holder)) return standing(rref);  // its session has ended under this send step: the message goes nowhere
   const bool added = entry->forks.emplace(fork, holder).second;
   assert(added);
   static_cast<void>(added);
@@ -76,12 +88,16 @@ Standing BasicOwnerTable<Rules>::GiveFork(RRefId rref, ForkId fork, WorkerId hol
 }
 
 template <class Rules>
-auto BasicOwnerTable<Rules>::DropFork(RRefId rref, ForkId fork) -> Actions {
+auto BasicOwnerTable<Rules>::DropFork(RRefId rref, ForkId fork, WorkerId holder) -> Actions {
   Actions actions;
+  if (IsLost(holder)) return actions;
   Entry* entry = FindOrExpect(rref);
   if (!entry && !Rules::kForgetWhatIsGone) entry = &entries_[rref];
   if (!entry) return actions;
-  if (entry->forks.erase(fork) == 0 && Rules::kRememberEarlyDrops) entry->tombstones.insert(fork);
+  // Forks of a lost maker are not added any more, but their holder's answer may name them, and come after the drop.
+  const bool in_answer = IsAwaited(holder, fork.creator) && Rules::kDropsMeetAnswers;
+  const bool is_early = entry->forks.erase(fork) == 0 && !IsLost(fork.creator);
+  if ((is_early || in_answer) && Rules::kRememberEarlyDrops) entry->tombstones.insert(fork);
   Settle(rref, actions);
   return actions;
 }
@@ -120,38 +136,13 @@ auto BasicOwnerTable<Rules>::Confirm(RRefId rref, ForkId fork, Waiter waiter) ->
   Entry* entry = FindOrExpect(rref);
   if (!entry) return {AnswerConfirm{waiter, WhyNoLonger(rref)}};
   if (entry->forks.contains(fork) || !Rules::kConfirmWaitsForAdd) return {AnswerConfirm{waiter, nullptr}};
-  if (IsLost(fork.creator)) return {AnswerConfirm{waiter, WhyNoLonger(rref)}};
-  entry->confirms.emplace_back(fork, waiter);
-  return {};
-}
-
-template <class Rules>
-auto BasicOwnerTable<Rules>::PeerLost(WorkerId peer) -> Actions {
   Actions actions;
-  created_up_to_[peer] = kLost;
-  std::vector<RRefId> touched;
-  for (auto& [rref, entry] : entries_) {
-    if (!entry.created && rref.creator == peer) {
-      entry.created = true;
-      entry.result = Result{nullptr, WhyNoLonger(rref)};
-      for (const Waiter waiter : entry.fetches) actions.push_back(AnswerFetch{waiter, entry.result});
-      entry.fetches.clear();
-      touched.push_back(rref);
-    }
-    std::erase_if(entry.confirms, [&, id = rref](const auto& confirm) {
-      if (confirm.first.creator != peer) return false;
-      actions.push_back(AnswerConfirm{confirm.second, WhyNoLonger(id)});
-      return true;
-    });
+  if (IsLost(fork.creator)) {
+    if (!AnswersComeAbout(fork.creator)) return {AnswerConfirm{waiter, WhyNoLonger(rref)}};
+    NeedRounds(actions);  // the one who asks will be asked, and will name it
   }
-  for (const RRefId& rref : touched) Settle(rref, actions);
+  entry->confirms.emplace_back(fork, waiter);
   return actions;
-}
-
-template <class Rules>
-bool BasicOwnerTable<Rules>::IsLost(WorkerId peer) const {
-  const auto newest = created_up_to_.find(peer);
-  return newest != created_up_to_.end() && newest->second == kLost;
 }
 
 template <class Rules>
@@ -163,6 +154,9 @@ auto BasicOwnerTable<Rules>::Close(const std::shared_ptr<const Failure>& why) ->
     if (entry.result.value) actions.push_back(Free{std::move(entry.result.value)});
   }
   entries_.clear();
+  unasked_.clear();
+  rounds_.clear();
+  needs_members_ = false;
   closed_ = why;
   return actions;
 }
@@ -176,13 +170,23 @@ auto BasicOwnerTable<Rules>::FindOrExpect(RRefId rref) -> Entry* {
 
 template <class Rules>
 std::shared_ptr<const Failure> BasicOwnerTable<Rules>::WhyNoLonger(RRefId rref) const {
-  return closed_ ? closed_ : std::make_shared<const Failure>(Gone(rref));
+  if (closed_) return closed_;
+  const auto lost = lost_.find(rref.creator);
+  const auto newest = created_up_to_.find(rref.creator);
+  const bool was_made = newest != created_up_to_.end() && rref.number <= newest->second;
+  if (lost == lost_.end() || was_made) return std::make_shared<const Failure>(Gone(rref));
+  return std::make_shared<const Failure>(NeverMade(rref, *lost->second));
 }
 
 template <class Rules>
 void BasicOwnerTable<Rules>::Register(Entry& entry, ForkId fork, WorkerId holder, Actions& actions) {
   if (entry.tombstones.erase(fork) == 0) entry.forks.emplace(fork, holder);
-  // Also when the fork was dropped already: what the waiter asked is whether the owner has heard of it.
+  Registered(entry, fork, actions);
+}
+
+// Answers who asked for it. Also when the fork was dropped already: the question is whether the owner has heard of it.
+template <class Rules>
+void BasicOwnerTable<Rules>::Registered(Entry& entry, ForkId fork, Actions& actions) {
   std::erase_if(entry.confirms, [&](const auto& confirm) {
     if (confirm.first != fork) return false;
     actions.push_back(AnswerConfirm{confirm.second, nullptr});
@@ -195,10 +199,10 @@ template <class Rules>
 void BasicOwnerTable<Rules>::Settle(RRefId rref, Actions& actions) {
   const auto at = entries_.find(rref);
   Entry& entry = at->second;
-  if (!entry.forks.empty() || entry.holds > 0) return;
+  if (!entry.forks.empty() || entry.holds > 0 || entry.in_doubt) return;
   if (!entry.fetches.empty() && (Rules::kFetchKeepsTheValue || !entry.created)) return;
   if (!entry.created && !(entry.tombstones.empty() && entry.confirms.empty())) return;
-  if (!entry.confirms.empty()) {  // only a peer that breaks the rules asks about a fork that never comes
+  if (!entry.confirms.empty()) {  // the fork never came: dropped by force meanwhile, or its holder breaks the rules
     const auto gone = WhyNoLonger(rref);
     for (const auto& [fork, waiter] : entry.confirms) actions.push_back(AnswerConfirm{waiter, gone});
   }
@@ -212,6 +216,7 @@ Standing BasicOwnerTable<Rules>::standing(RRefId rref) const {
   const auto at = entries_.find(rref);
   if (at != entries_.end()) return at->second.created ? Standing::kHere : Standing::kNotYet;
   if (rref.creator == self_) return Standing::kNoLonger;  // it was in the table before anybody could name it
+  if (IsLost(rref.creator)) return Standing::kNoLonger;   // it creates nothing any more
   const auto newest = created_up_to_.find(rref.creator);
   const bool created = newest != created_up_to_.end() && rref.number <= newest->second;
   return created ? Standing::kNoLonger : Standing::kNotYet;
@@ -233,6 +238,12 @@ template <class Rules>
 size_t BasicOwnerTable<Rules>::hold_count(RRefId rref) const {
   const auto at = entries_.find(rref);
   return at == entries_.end() ? 0 : at->second.holds;
+}
+
+template <class Rules>
+bool BasicOwnerTable<Rules>::in_doubt(RRefId rref) const {
+  const auto at = entries_.find(rref);
+  return at != entries_.end() && at->second.in_doubt;
 }
 
 template <class Rules>
@@ -262,7 +273,9 @@ auto BasicOwnerTable<Rules>::counts() const -> Counts {
     counts.holds += entry.holds;
     counts.tombstones += entry.tombstones.size();
     counts.waiting += entry.fetches.size() + entry.confirms.size();
+    counts.in_doubt += entry.in_doubt;
   }
+  for (const auto& [about, awaited] : rounds_) counts.awaited += awaited.size();
   return counts;
 }
 
@@ -276,6 +289,18 @@ std::string BasicOwnerTable<Rules>::Encoding() const {
     Append(out, creator);
     AppendNumber(out, newest);
   }
+  AppendNumber(out, lost_.size());
+  for (const auto& [peer, why] : lost_) {
+    Append(out, peer);
+    AppendNumber(out, unasked_.contains(peer) ? 1 : 0);
+  }
+  AppendNumber(out, needs_members_ ? 1 : 0);
+  AppendNumber(out, rounds_.size());
+  for (const auto& [about, awaited] : rounds_) {
+    Append(out, about);
+    AppendNumber(out, awaited.size());
+    for (const WorkerId whom : awaited) Append(out, whom);
+  }
   std::vector<RRefId> rrefs;
   for (const auto& [rref, entry] : entries_) rrefs.push_back(rref);
   std::sort(rrefs.begin(), rrefs.end());
@@ -288,7 +313,8 @@ std::string BasicOwnerTable<Rules>::Encoding() const {
 
 template <class Rules>
 void BasicOwnerTable<Rules>::Encode(const Entry& entry, std::string& out) {
-  AppendNumber(out, (entry.created ? 1 : 0) | (entry.result.value ? 2 : 0) | (entry.result.failure ? 4 : 0));
+  AppendNumber(out, (entry.created ? 1 : 0) | (entry.result.value ? 2 : 0) | (entry.result.failure ? 4 : 0) |
+                        (entry.in_doubt ? 8 : 0));
   AppendNumber(out, entry.forks.size());
   for (const auto& [fork, holder] : entry.forks) {
     Append(out, fork);
@@ -307,3 +333,5 @@ void BasicOwnerTable<Rules>::Encode(const Entry& entry, std::string& out) {
 }
 
 }  // namespace gradwire::rref
+
+#include "rref/owner_loss_inl.h"

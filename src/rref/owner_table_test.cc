@@ -49,9 +49,9 @@ class OwnerTableTest : public testing::Test {
 TEST_F(OwnerTableTest, R2TheLastForkFreesTheValueAndTheEntry) {
   CreateWithValue();
   EXPECT_TRUE(table_.AddFork(kRRef, kForkV, kV).empty());
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkU).empty());
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkU, kU).empty());
   EXPECT_EQ(table_.standing(kRRef), Standing::kHere);
-  ExpectFrees(table_.DropFork(kRRef, kForkV));
+  ExpectFrees(table_.DropFork(kRRef, kForkV, kV));
   EXPECT_EQ(table_.standing(kRRef), Standing::kNoLonger);
   ExpectEmpty();
 }
@@ -59,33 +59,33 @@ TEST_F(OwnerTableTest, R2TheLastForkFreesTheValueAndTheEntry) {
 TEST_F(OwnerTableTest, R1AHoldKeepsTheValueWithoutForks) {
   CreateWithValue();
   EXPECT_EQ(table_.Hold(kRRef), Standing::kHere);
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkU).empty());
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkU, kU).empty());
   ExpectFrees(table_.Release(kRRef));
   ExpectEmpty();
 }
 
 TEST_F(OwnerTableTest, ADropBeforeItsAddLeavesATombstoneThatTheAddRemoves) {
   CreateWithValue();
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkV).empty());
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkV, kV).empty());
   EXPECT_EQ(table_.counts().tombstones, 1u);
   EXPECT_TRUE(table_.AddFork(kRRef, kForkV, kV).empty());
   EXPECT_EQ(table_.counts().tombstones, 0u);
   EXPECT_FALSE(table_.has_fork(kRRef, kForkV));
-  ExpectFrees(table_.DropFork(kRRef, kForkU));
+  ExpectFrees(table_.DropFork(kRRef, kForkU, kU));
 }
 
 TEST_F(OwnerTableTest, R2FreeingClearsTombstones) {
   CreateWithValue();
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkV).empty());
-  ExpectFrees(table_.DropFork(kRRef, kForkU));
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkV, kV).empty());
+  ExpectFrees(table_.DropFork(kRRef, kForkU, kU));
   ExpectEmpty();
 }
 
 TEST_F(OwnerTableTest, MessagesAboutWhatIsGoneAreIgnoredAndUsesAreErrors) {
   CreateWithValue();
-  ExpectFrees(table_.DropFork(kRRef, kForkU));
+  ExpectFrees(table_.DropFork(kRRef, kForkU, kU));
   EXPECT_TRUE(table_.AddFork(kRRef, kForkV, kV).empty());
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkV).empty());
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkV, kV).empty());
   EXPECT_EQ(table_.Hold(kRRef), Standing::kNoLonger);
   EXPECT_EQ(table_.GiveFork(kRRef, kForkV, kV), Standing::kNoLonger);
   const auto fetched = table_.Fetch(kRRef, 5);
@@ -103,8 +103,8 @@ TEST_F(OwnerTableTest, WhatComesBeforeTheCreationIsRemembered) {
   EXPECT_EQ(table_.counts().not_yet, 1u);
   CreateWithValue();
   EXPECT_EQ(table_.counts().forks, 2u);
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkU).empty());
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkV).empty());
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkU, kU).empty());
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkV, kV).empty());
   ExpectFrees(table_.Release(kRRef));
 }
 
@@ -121,8 +121,8 @@ TEST_F(OwnerTableTest, AHandleThatCameBeforeTheCreationCanBeGivenOn) {
   EXPECT_EQ(table_.GiveFork(kRRef, given, kV), Standing::kNotYet);
   EXPECT_TRUE(table_.Release(kRRef).empty());
   CreateWithValue();
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkU).empty());
-  ExpectFrees(table_.DropFork(kRRef, given));
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkU, kU).empty());
+  ExpectFrees(table_.DropFork(kRRef, given, kV));
 }
 
 TEST_F(OwnerTableTest, ACreatorsIdsOnlyGrow) {
@@ -157,7 +157,7 @@ TEST_F(OwnerTableTest, AFailedCreationMakesEntryAndForkAndItsErrorIsTheValue) {
   EXPECT_EQ(Fetched(failed).result.failure->text, Broke().text);
   EXPECT_TRUE(table_.has_fork(kRRef, kForkU));
   EXPECT_EQ(Fetched(table_.Fetch(kRRef, 2)).result.failure->text, Broke().text);
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkU).empty());
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkU, kU).empty());
   ExpectEmpty();
 }
 
@@ -178,7 +178,7 @@ TEST_F(OwnerTableTest, FetchesWaitForCreationAndValueInOrder) {
 TEST_F(OwnerTableTest, AnUnansweredFetchKeepsTheEntry) {
   Create();
   EXPECT_TRUE(table_.Fetch(kRRef, 1).empty());
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkU).empty());
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkU, kU).empty());
   EXPECT_EQ(table_.standing(kRRef), Standing::kHere);
   const auto made = table_.SetValue(kRRef, Result::Of(value_));
   ASSERT_EQ(made.size(), 2u);
@@ -189,7 +189,7 @@ TEST_F(OwnerTableTest, AnUnansweredFetchKeepsTheEntry) {
 
 TEST_F(OwnerTableTest, R2AValueMadeAfterItsLastForkIsGoneComesBack) {
   Create();
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkU).empty());
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkU, kU).empty());
   ExpectEmpty();
   ExpectFrees(table_.SetValue(kRRef, Result::Of(value_)));
   EXPECT_TRUE(table_.SetValue(kRRef, Result::Of(Broke())).empty());
@@ -210,7 +210,7 @@ TEST_F(OwnerTableTest, AConfirmWaitsForItsFork) {
 TEST_F(OwnerTableTest, AConfirmIsAnsweredThoughItsForkWasDroppedMeanwhile) {
   CreateWithValue();
   EXPECT_TRUE(table_.Confirm(kRRef, kForkV, 1).empty());
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkV).empty());
+  EXPECT_TRUE(table_.DropFork(kRRef, kForkV, kV).empty());
   EXPECT_EQ(Confirmed(table_.AddFork(kRRef, kForkV, kV)).failure, nullptr);
   EXPECT_FALSE(table_.has_fork(kRRef, kForkV));
 }
@@ -218,7 +218,7 @@ TEST_F(OwnerTableTest, AConfirmIsAnsweredThoughItsForkWasDroppedMeanwhile) {
 TEST_F(OwnerTableTest, C1AConfirmOfAForkThatNeverComesEndsWithTheValue) {
   CreateWithValue();
   EXPECT_TRUE(table_.Confirm(kRRef, kForkV, 1).empty());
-  const auto freed = table_.DropFork(kRRef, kForkU);
+  const auto freed = table_.DropFork(kRRef, kForkU, kU);
   ASSERT_EQ(freed.size(), 2u);
   EXPECT_NE(Confirmed(freed).failure, nullptr);
   EXPECT_EQ(std::get<Free>(freed[1]).value, value_);
@@ -231,7 +231,7 @@ TEST_F(OwnerTableTest, AValueOfTheOwnerLivesWithItsHandleAndItsForks) {
   EXPECT_TRUE(table_.SetValue(own, Result::Of(value_)).empty());
   EXPECT_EQ(table_.GiveFork(own, given, kV), Standing::kHere);
   EXPECT_TRUE(table_.Release(own).empty());
-  ExpectFrees(table_.DropFork(own, given));
+  ExpectFrees(table_.DropFork(own, given, kV));
   EXPECT_EQ(table_.standing(own), Standing::kNoLonger);
 }
 
@@ -301,40 +301,14 @@ TEST_F(OwnerTableTest, TheEncodingTellsStatesApartAndIsCanonical) {
   ASSERT_TRUE(other.Create(kRRef, kForkU, kU).has_value());
   ASSERT_TRUE(other.Create({kU, 300}, {kU, 301}, kU).has_value());
   EXPECT_NE(table_.Encoding(), other.Encoding());
-  EXPECT_TRUE(other.DropFork({kU, 300}, {kV, 0}).empty());
+  EXPECT_TRUE(other.DropFork({kU, 300}, {kV, 0}, kV).empty());
   EXPECT_EQ(table_.Encoding(), other.Encoding());  // another way to the same state
   OwnerTable copy = other;
-  EXPECT_TRUE(copy.DropFork(kRRef, kForkU).empty());
+  EXPECT_TRUE(copy.DropFork(kRRef, kForkU, kU).empty());
   EXPECT_NE(copy.Encoding(), other.Encoding());
 }
 
 // Without this an owner waits for ever for what a worker that has died was to send, and its group's shutdown for it.
-TEST_F(OwnerTableTest, C1_WhatALostWorkerWasToBringIsNotAwaited) {
-  EXPECT_TRUE(table_.Fetch(kRRef, 1).empty()) << "its creating call is on its way";
-  EXPECT_TRUE(table_.AddFork(kRRef, kForkV, kV).empty()) << "shared with V already";
-  const RRefId other{kV, 3};
-  EXPECT_TRUE(table_.Fetch(other, 2).empty());
-  const auto lost = table_.PeerLost(kU);
-  ASSERT_EQ(lost.size(), 1u);
-  EXPECT_EQ(std::get<AnswerFetch>(lost[0]).waiter, 1u);
-  EXPECT_TRUE(std::get<AnswerFetch>(lost[0]).result.failure);
-  EXPECT_EQ(table_.fork_count(kRRef), 1u) << "V's";
-  EXPECT_EQ(std::get<AnswerFetch>(table_.Fetch(kRRef, 3).at(0)).waiter, 3u) << "later ones fail at once";
-  EXPECT_EQ(std::get<AnswerFetch>(table_.Fetch({kU, 9}, 4).at(0)).waiter, 4u);
-  EXPECT_TRUE(table_.DropFork(kRRef, kForkV).empty());
-  EXPECT_EQ(table_.counts().entries, 1u) << "V's own is still to come";
-}
-
-TEST_F(OwnerTableTest, C1_AForkOfALostWorkerIsNotAwaited) {
-  CreateWithValue();
-  const ForkId shared{kU, 7};
-  EXPECT_TRUE(table_.Confirm(kRRef, shared, 1).empty());
-  const auto lost = table_.PeerLost(kU);
-  ASSERT_EQ(lost.size(), 1u);
-  EXPECT_TRUE(std::get<AnswerConfirm>(lost[0]).failure);
-  EXPECT_TRUE(std::get<AnswerConfirm>(table_.Confirm(kRRef, shared, 2).at(0)).failure);
-  EXPECT_EQ(table_.standing(kRRef), Standing::kHere) << "the value stays";
-}
 
 }  // namespace
 }  // namespace gradwire::rref

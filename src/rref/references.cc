@@ -130,8 +130,9 @@ std::shared_ptr<RRefHandle> References::Own(Payload value, std::string type_name
 
 void References::DropAll() {
   const auto live = impl_->LiveHandles();
-  const auto drop = [&live] {
+  const auto drop = [this, &live] {
     for (const auto& handle : live) handle->Drop();
+    impl_->SendDrops();
   };
   // A message that is just being sent may share such a handle: its AddFork must not come behind the drop (rule 4).
   if (const auto rpc = impl_->rpc_or_null()) return rpc->InSendStep(drop);
@@ -148,8 +149,10 @@ std::vector<std::string> References::Leaks() const {
   return leaks;
 }
 
-void References::OnPeerEnded(WorkerId peer) {
-  impl_->StepOwner([&](OwnerTable& table) { return table.PeerLost(peer); });
+void References::OnLost(const rpc::Peer& peer, const Failure& why) { impl_->NoteLoss(peer.id, why); }
+
+void References::OnDrained(const rpc::Peer& peer) {
+  if (peer.id != impl_->self().id) impl_->Forget(peer.id);
 }
 
 void References::Close(const Failure& why) { impl_->Close(why); }
@@ -162,7 +165,9 @@ References::Counts References::counts() const {
           .held = user.forks,
           .creating = user.creating,
           .waiting = owner.pending + owner.waiting + user.waiting,
-          .entries = owner.entries + user.forks};
+          .in_doubt = owner.in_doubt,
+          .questions = owner.awaited + user.asked,
+          .entries = owner.entries + owner.awaited + user.forks + user.asked};
 }
 
 }  // namespace gradwire::rref

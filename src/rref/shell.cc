@@ -54,6 +54,30 @@ void References::Impl::Tell(WorkerId owner, const char* function, RRefId rref, F
   if (const auto rpc = rpc_or_null()) rpc->Notify(owner, function, EncodeIds(rref, fork, holder));
 }
 
+void References::Impl::Post(Task task) {
+  const auto rpc = rpc_or_null();
+  rpc ? rpc->executor()->Post(std::move(task)) : task();
+}
+
+void References::Impl::DropLater(ForkId fork) {
+  bool first;
+  {
+    std::lock_guard lock(mutex_);
+    first = drops_.empty();
+    drops_.push_back(fork);
+  }
+  if (first) Post([self = shared_from_this()] { self->SendDrops(); });
+}
+
+void References::Impl::SendDrops() {
+  std::vector<ForkId> drops;
+  {
+    std::lock_guard lock(mutex_);
+    drops.swap(drops_);
+  }
+  for (const ForkId& fork : drops) StepUser([&](UserTable& table) { return table.Dropped(fork); });
+}
+
 void References::Impl::Answer(const AnswerConfirm& confirm) {
   ConfirmAnswer answer;
   {
@@ -81,8 +105,17 @@ void References::Impl::Perform(OwnerTable::Actions actions) {
         fetches_.erase(it);
       }
       answer(fetch->result);
+    } else if (const auto* ask = std::get_if<AskReconcile>(&action)) {
+      Ask(*ask);
+    } else if (std::holds_alternative<NeedMembers>(action)) {
+      Post([self = shared_from_this()] { self->AskMembers(); });  // AddFork needs them too, under a role
     } else {
-      Answer(std::get<AnswerConfirm>(action));
+      const auto& confirm = std::get<AnswerConfirm>(action);
+      if (!confirm.failure) {
+        Answer(confirm);
+      } else {  // also by the last hold that goes, in a destructor
+        Post([self = shared_from_this(), confirm] { self->Answer(confirm); });
+      }
     }
   }
 }
@@ -93,6 +126,10 @@ void References::Impl::Perform(UserTable::Actions actions) {
       Tell(drop->owner, kDropFunction, drop->rref, drop->fork, self_.id);
     } else if (const auto* ask = std::get_if<SendConfirm>(&action)) {
       AskOwner(*ask);
+    } else if (const auto* probe = std::get_if<Probe>(&action)) {
+      FindOut(probe->peer);
+    } else if (auto* answer = std::get_if<AnswerReconcile>(&action)) {
+      Answer(std::move(*answer));
     } else {
       Answer(std::get<AnswerConfirm>(action));
     }
@@ -145,10 +182,15 @@ std::vector<std::shared_ptr<Reference>> References::Impl::Receive(const std::vec
         handle = std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner);
         handle->Drop();  // its sender had none to give any more: each use says so
       } else {
-        const bool fresh =
+        const Arrival arrival =
             StepUser([&](UserTable& table) { return table.Received(record.rref, *record.fork, record.owner, from); });
-        if (!fresh) throw Error(ErrorCode::kInvalid, "a fork that is here already");
-        handle = std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner, record.rref, *record.fork);
+        if (arrival == Arrival::kRefused) throw Error(ErrorCode::kInvalid, "a fork that is here already");
+        if (arrival == Arrival::kTaken) {
+          handle = std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner, record.rref, *record.fork);
+        } else {
+          handle = std::make_shared<UserHandle>(shared_from_this(), record.type_name, owner);
+          handle->Drop();  // as above: the owner counts nothing any more that this sender makes
+        }
       }
     }
     Register(handle);
@@ -195,10 +237,14 @@ void References::Impl::RegisterFunctions(Functions& functions) {
       kDropFunction,
       [this](const std::shared_ptr<IncomingCall>& call) {
         const Ids ids = DecodeIds(call->args());
-        StepOwner([&](OwnerTable& table) { return table.DropFork(ids.rref, ids.fork); });
+        StepOwner([&](OwnerTable& table) { return table.DropFork(ids.rref, ids.fork, ids.holder); });
         call->Reply({});
       },
       ordered);
+  const FunctionOptions own{.is_ordered = true, .is_internal = true};
+  functions.AddHandler(
+      kReconcileFunction, [this](const std::shared_ptr<IncomingCall>& call) { OnQuestion(call); }, own);
+  functions.AddHandler(kProbeFunction, [](const std::shared_ptr<IncomingCall>& call) { call->Reply({}); }, own);
   functions.AddHandler(
       kConfirmFunction,
       [this](const std::shared_ptr<IncomingCall>& call) {
@@ -227,6 +273,12 @@ void References::Impl::Close(const Failure& why) {
   const auto shared = std::make_shared<const Failure>(why);
   StepOwner([&](OwnerTable& table) { return table.Close(shared); });
   SetRpc(nullptr);
+  std::unordered_map<Waiter, std::shared_ptr<IncomingCall>> questions;
+  {
+    std::lock_guard lock(mutex_);
+    questions.swap(questions_);
+  }
+  for (const auto& [waiter, call] : questions) call->Fail(why);
 }
 
 }  // namespace gradwire::rref

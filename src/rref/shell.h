@@ -54,10 +54,18 @@ class References::Impl : public std::enable_shared_from_this<Impl> {
   void ConfirmThere(ForkId fork, ConfirmAnswer answer);              // elsewhere: asks the owner
   void Tell(WorkerId owner, const char* function, RRefId rref, ForkId fork, WorkerId holder);
 
+  // The last copy of a handle is gone. Only enqueues: destructors run anywhere, under a role too (O2).
+  void DropLater(ForkId fork);
+  void SendDrops();
+
   // Header step: a handle for each record of a message.
   std::vector<std::shared_ptr<Reference>> Receive(const std::vector<wire::ReferenceRecord>& records, WorkerId from);
   // Send step: a record for each reference.
   std::vector<wire::ReferenceRecord> Share(const std::vector<std::shared_ptr<Reference>>& references, WorkerId to);
+
+  // Rule 8: why a peer was lost; then, that nothing more comes from it. The latter is done on the executor.
+  void NoteLoss(WorkerId peer, const Failure& why);
+  void Forget(WorkerId peer);
 
   // Handles that the program holds, so that DropAll() finds them.
   void Register(const std::shared_ptr<Handle>& handle);
@@ -76,6 +84,12 @@ class References::Impl : public std::enable_shared_from_this<Impl> {
   void Perform(UserTable::Actions actions);
   void Answer(const AnswerConfirm& confirm);
   void AskOwner(const SendConfirm& ask);
+  void AskMembers();
+  void Ask(const AskReconcile& ask);
+  void FindOut(WorkerId peer);
+  void Answer(AnswerReconcile answer);
+  void OnQuestion(const std::shared_ptr<IncomingCall>& call);
+  void Post(Task task);  // at once when the worker has stopped: nothing is sent any more
   Waiter NewWaiter() { return next_waiter_.fetch_add(1); }
 
   const rpc::Peer self_;
@@ -86,8 +100,11 @@ class References::Impl : public std::enable_shared_from_this<Impl> {
 
   mutable std::mutex mutex_;  // leaf; guards all below
   std::shared_ptr<rpc::Rpc> rpc_;
+  std::vector<ForkId> drops_;  // to be sent by a task that is on its way unless this is empty
   std::unordered_map<Waiter, FetchAnswer> fetches_;
   std::unordered_map<Waiter, ConfirmAnswer> confirms_;
+  std::unordered_map<Waiter, std::shared_ptr<IncomingCall>> questions_;  // Reconcile
+  std::unordered_map<WorkerId, std::shared_ptr<const Failure>> losses_;  // why, until Forget()
   std::map<const Handle*, std::weak_ptr<Handle>> handles_;
   friend class Handle;
 };

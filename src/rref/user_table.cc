@@ -36,9 +36,11 @@ UserTable::Actions UserTable::CreationUnanswered(ForkId fork, std::shared_ptr<co
   return Ended(fork, State::kUnconfirmed, std::move(failure));
 }
 
-bool UserTable::Received(RRefId rref, ForkId fork, WorkerId owner, WorkerId from) {
+Arrival UserTable::Received(RRefId rref, ForkId fork, WorkerId owner, WorkerId from) {
+  if (lost_.contains(from)) return Arrival::kFromLost;
   const State state = from == owner ? State::kConfirmed : State::kUnconfirmed;
-  return forks_.try_emplace(fork, Fork{rref, owner, state, nullptr, {}}).second;
+  const bool fresh = forks_.try_emplace(fork, Fork{rref, owner, state, nullptr, {}}).second;
+  return fresh ? Arrival::kTaken : Arrival::kRefused;
 }
 
 std::optional<SendAddFork> UserTable::Shared(ForkId fork, ForkId new_fork, WorkerId holder) const {
@@ -73,6 +75,33 @@ UserTable::Actions UserTable::Dropped(ForkId fork) {
   return actions;
 }
 
+UserTable::Actions UserTable::Reconcile(WorkerId owner, WorkerId about, Waiter waiter) {
+  if (lost_.contains(about) || lost_.contains(owner)) return {AnswerReconcile{waiter, Gifts(owner, about)}};
+  questions_.push_back({owner, about, waiter});
+  return {Probe{about}};
+}
+
+UserTable::Actions UserTable::PeerLost(WorkerId peer) {
+  Actions actions;
+  lost_.insert(peer);
+  std::erase_if(questions_, [&](const Question& question) {
+    if (question.about != peer && question.owner != peer) return false;
+    actions.push_back(AnswerReconcile{question.waiter, Gifts(question.owner, question.about)});
+    return true;
+  });
+  return actions;
+}
+
+// Sorted, so that equal states act equally.
+std::vector<Gift> UserTable::Gifts(WorkerId owner, WorkerId maker) const {
+  std::vector<Gift> gifts;
+  for (const auto& [fork, held] : forks_) {
+    if (held.owner == owner && fork.creator == maker) gifts.push_back({held.rref, fork});
+  }
+  std::sort(gifts.begin(), gifts.end(), [](const Gift& a, const Gift& b) { return a.fork < b.fork; });
+  return gifts;
+}
+
 const UserTable::Fork* UserTable::Find(ForkId fork) const {
   const auto at = forks_.find(fork);
   return at == forks_.end() ? nullptr : &at->second;
@@ -85,6 +114,7 @@ UserTable::Counts UserTable::counts() const {
     counts.creating += held.state == State::kCreating;
     counts.waiting += held.waiting.size();
   }
+  counts.asked = questions_.size();
   return counts;
 }
 
@@ -106,6 +136,13 @@ std::string UserTable::Encoding() const {
     AppendNumber(out, static_cast<uint64_t>(held.state) << 1 | (held.creation_failure ? 1 : 0));
     AppendNumber(out, held.waiting.size());
     for (const Waiter waiter : held.waiting) AppendNumber(out, waiter);
+  }
+  AppendNumber(out, lost_.size());
+  for (const WorkerId peer : lost_) Append(out, peer);
+  for (const Question& question : questions_) {
+    Append(out, question.owner);
+    Append(out, question.about);
+    AppendNumber(out, question.waiter);
   }
   return out;
 }

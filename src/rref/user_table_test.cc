@@ -52,13 +52,13 @@ TEST(UserTable, AnUnansweredCreationFailsItsWaitersAndIsAskedForLater) {
 
 TEST(UserTable, AHandleFromTheOwnerIsConfirmedAtOnce) {
   UserTable table;
-  EXPECT_TRUE(table.Received(kRRef, kFork, kO, kO));
+  EXPECT_EQ(table.Received(kRRef, kFork, kO, kO), Arrival::kTaken);
   EXPECT_EQ(Answer(table.Confirm(kFork, 1)).failure, nullptr);
 }
 
 TEST(UserTable, AHandleFromAUserIsConfirmedByOneQuestion) {
   UserTable table;
-  EXPECT_TRUE(table.Received(kRRef, kFork, kO, kV));
+  EXPECT_EQ(table.Received(kRRef, kFork, kO, kV), Arrival::kTaken);
   const auto first = table.Confirm(kFork, 1);
   ASSERT_EQ(first.size(), 1u);
   const auto& ask = std::get<SendConfirm>(first[0]);
@@ -76,7 +76,7 @@ TEST(UserTable, AHandleFromAUserIsConfirmedByOneQuestion) {
 
 TEST(UserTable, AFailedQuestionIsAskedAgain) {
   UserTable table;
-  EXPECT_TRUE(table.Received(kRRef, kFork, kO, kV));
+  EXPECT_EQ(table.Received(kRRef, kFork, kO, kV), Arrival::kTaken);
   EXPECT_EQ(table.Confirm(kFork, 1).size(), 1u);
   EXPECT_EQ(Answer(table.ConfirmReplied(kFork, Why(ErrorCode::kTimedOut))).failure->code, ErrorCode::kTimedOut);
   EXPECT_TRUE(std::holds_alternative<SendConfirm>(table.Confirm(kFork, 2).at(0)));
@@ -84,15 +84,15 @@ TEST(UserTable, AFailedQuestionIsAskedAgain) {
 
 TEST(UserTable, AForkArrivesOnce) {
   UserTable table;
-  EXPECT_TRUE(table.Received(kRRef, kFork, kO, kV));
-  EXPECT_FALSE(table.Received({kV, 0}, kFork, kO, kO));
+  EXPECT_EQ(table.Received(kRRef, kFork, kO, kV), Arrival::kTaken);
+  EXPECT_EQ(table.Received({kV, 0}, kFork, kO, kO), Arrival::kRefused);
   EXPECT_EQ(table.Find(kFork)->rref, kRRef);
   EXPECT_EQ(table.Find(kFork)->state, UserTable::State::kUnconfirmed);
 }
 
 TEST(UserTable, SharingTellsTheOwnerAndChangesNothingHere) {
   UserTable table;
-  EXPECT_TRUE(table.Received(kRRef, kFork, kO, kO));
+  EXPECT_EQ(table.Received(kRRef, kFork, kO, kO), Arrival::kTaken);
   const std::string before = table.Encoding();
   const ForkId shared{kU, 5};
   const auto add = table.Shared(kFork, shared, kV);
@@ -106,7 +106,7 @@ TEST(UserTable, SharingTellsTheOwnerAndChangesNothingHere) {
 
 TEST(UserTable, ADroppedForkIsDroppedOnceAndCannotBeUsed) {
   UserTable table;
-  EXPECT_TRUE(table.Received(kRRef, kFork, kO, kV));
+  EXPECT_EQ(table.Received(kRRef, kFork, kO, kV), Arrival::kTaken);
   EXPECT_EQ(table.Confirm(kFork, 1).size(), 1u);
   const auto dropped = table.Dropped(kFork);
   ASSERT_EQ(dropped.size(), 2u);
@@ -119,6 +119,40 @@ TEST(UserTable, ADroppedForkIsDroppedOnceAndCannotBeUsed) {
   EXPECT_TRUE(table.CreationReplied(kFork).empty());
   EXPECT_EQ(table.Find(kFork), nullptr);
   EXPECT_EQ(table.counts(), UserTable::Counts{});
+}
+
+TEST(UserTable, AQuestionAboutALostWorkerIsAnsweredOnceItIsLostHereToo) {  // rule 8
+  UserTable table;
+  EXPECT_EQ(table.Received(kRRef, {kV, 1}, kO, kV), Arrival::kTaken);
+  EXPECT_EQ(table.Received({kV, 7}, {kV, 8}, kU, kV), Arrival::kTaken) << "of another owner";
+  EXPECT_EQ(table.Received(kRRef, {kO, 2}, kO, kO), Arrival::kTaken) << "of another maker";
+  const auto asked = table.Reconcile(kO, kV, 5);
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(std::get<Probe>(asked[0]).peer, kV);
+  EXPECT_EQ(table.counts().asked, 1u);
+  const auto lost = table.PeerLost(kV);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(std::get<AnswerReconcile>(lost[0]).waiter, 5u);
+  EXPECT_EQ(std::get<AnswerReconcile>(lost[0]).gifts, (std::vector<Gift>{{kRRef, {kV, 1}}}));
+  EXPECT_EQ(table.counts().asked, 0u);
+  EXPECT_EQ(std::get<AnswerReconcile>(table.Reconcile(kO, kV, 6).at(0)).gifts.size(), 1u) << "later ones at once";
+}
+
+TEST(UserTable, WhatALostWorkerSendsAfterTheAnswerIsNotTaken) {  // R1: no owner would count it
+  UserTable table;
+  EXPECT_TRUE(table.PeerLost(kV).empty());
+  EXPECT_EQ(table.Received(kRRef, {kV, 1}, kO, kV), Arrival::kFromLost);
+  EXPECT_EQ(table.Find({kV, 1}), nullptr);
+}
+
+TEST(UserTable, AQuestionEndsWithTheOneWhoAsked) {
+  UserTable table;
+  EXPECT_EQ(table.Reconcile(kO, kV, 5).size(), 1u);
+  EXPECT_EQ(table.PeerLost(kO).size(), 1u);
+  EXPECT_EQ(table.counts().asked, 0u);
+  EXPECT_EQ(table.Reconcile(kO, kV, 6).size(), 1u) << "seen late: there is nobody to wait for";
+  EXPECT_EQ(table.counts().asked, 0u);
+  EXPECT_TRUE(table.PeerLost(kV).empty());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/ids.h"
 #include "gradwire/error.h"
 
 namespace gradwire::rref {
@@ -32,6 +33,14 @@ using Waiter = uint64_t;
 struct AnswerConfirm {
   Waiter waiter = 0;
   std::shared_ptr<const Failure> failure;
+};
+
+// A fork that a worker holds, made by another that is asked about (rule 8 of docs/rref.md).
+struct Gift {
+  RRefId rref;
+  ForkId fork;
+
+  bool operator==(const Gift&) const = default;
 };
 
 }  // namespace gradwire::rref

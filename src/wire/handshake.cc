@@ -201,7 +201,7 @@ Refuse DecodeRefuse(std::string_view body) {
   Cursor in(body);
   Refuse refuse;
   refuse.code = in.Get<RefuseCode>();
-  if (refuse.code < RefuseCode::kStale || refuse.code > RefuseCode::kEnded) {
+  if (refuse.code < RefuseCode::kStale || refuse.code > RefuseCode::kRemoved) {
     ThrowInvalid("refused for an unknown reason, " + std::to_string(static_cast<int>(refuse.code)));
   }
   refuse.number = ReadPathNumber(in);

@@ -91,7 +91,10 @@ enum class RefuseCode : uint8_t {
   kVersion = 3,      // the other side speaks another version of the protocol
   kKey = 4,          // the job's key is another one
   kNoMember = 5,     // the connecting side is not a member of this group
-  kEnded = 6,        // the pair has ended: the text says why. On an open connection too
+  // The pair has ended: the text says why. On an open connection too.
+  kEnded = 6,    // either side may be well
+  kLeft = 7,     // because the sender is not in the group any more
+  kRemoved = 8,  // because the receiver is not: `number` is the epoch of a view without it
 };
 struct Refuse {
   RefuseCode code = RefuseCode::kEnded;

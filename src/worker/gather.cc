@@ -51,6 +51,14 @@ void Gather::OnPart(const std::shared_ptr<IncomingCall>& call) {
   if (!takes_part || key.first.front().second != rpc_->self().id) {
     throw Error(ErrorCode::kInvalid, "a part of a gathering for another worker, or of another");
   }
+  // It could not reach this worker for a while, and has given up.
+  call->OnCancelled([this, key, name] {
+    FailAll(key, [&](const Gathering&) {
+      return Failure{.code = ErrorCode::kCancelled,
+                     .text = "worker '" + name + "', which others gathered with, does not wait any more",
+                     .worker = name};
+    });
+  });
   Add(key, name, std::move(part), [call](const Outcome& outcome) {
     Outcome copy = outcome;
     copy.ok() ? call->Reply(std::move(copy.value())) : call->Fail(copy.failure());
@@ -174,6 +182,21 @@ std::optional<Failure> Gather::WhyNever(const Key& key) const {
   return std::nullopt;
 }
 
+std::optional<Failure> Gather::WhyNotNow(const Key& key) const {
+  for (const auto& [name, id] : key.first) {
+    if (const auto at = unreached_.find(id); at != unreached_.end()) return at->second;
+  }
+  return std::nullopt;
+}
+
+Gather::Gathering Gather::Gathering::Fail(const Failure& why) {
+  failure = why;
+  Gathering over;
+  over.waiting.swap(waiting);
+  for (auto& [name, part] : parts) over.parts[name] = std::exchange(part, {});
+  return over;
+}
+
 void Gather::Add(const Key& key, const std::string& name, Payload part, Answer answer) {
   std::vector<Answer> waiting;
   std::optional<Outcome> outcome;
@@ -188,6 +211,7 @@ void Gather::Add(const Key& key, const std::string& name, Payload part, Answer a
     gathering.waiting.push_back(std::move(answer));
     const bool complete = gathering.parts.size() == key.first.size();
     const std::optional<Failure> never = WhyNever(key);
+    if (!gathering.failure) gathering.failure = WhyNotNow(key);
     if (gathering.failure || never) outcome = gathering.failure ? *gathering.failure : *never;
     if (!outcome && complete) outcome = EncodeGatherParts(gathering.parts);
     if (outcome) waiting.swap(gathering.waiting);
@@ -219,42 +243,93 @@ void Gather::Watch(const Who& who) {
 }
 
 void Gather::GiveUp(const Key& key, const std::string& name, int64_t ms) {
-  std::vector<Answer> waiting;
+  FailAll(key, [&](const Gathering& gathering) {
+    std::vector<std::string> missing;
+    for (const Who& who : key.first) {
+      if (gathering.parts.count(who.first) == 0) missing.push_back(who.first);
+    }
+    return Failure{.code = ErrorCode::kTimedOut,
+                   .text = "worker '" + name + "' gathered with others for more than " + std::to_string(ms) +
+                           " ms, and these have not come: " + Join(missing),
+                   .worker = rpc_->self().name};
+  });
+}
+
+template <class F>
+void Gather::FailAll(const Key& key, F why) {
+  Gathering over;
   std::optional<Outcome> outcome;
   {
     std::lock_guard lock(mutex_);
     const auto it = gatherings_.find(key);
     if (it == gatherings_.end() || it->second.failure) return;
-    std::vector<std::string> missing;
-    for (const Who& who : key.first) {
-      if (it->second.parts.count(who.first) == 0) missing.push_back(who.first);
-    }
-    it->second.failure = Failure{.code = ErrorCode::kTimedOut,
-                                 .text = "worker '" + name + "' gathered with others for more than " +
-                                         std::to_string(ms) + " ms, and these have not come: " + Join(missing),
-                                 .worker = rpc_->self().name};
-    outcome = *it->second.failure;
-    waiting.swap(it->second.waiting);
+    const Failure failure = why(it->second);
+    over = it->second.Fail(failure);
+    outcome = failure;
   }
-  for (Answer& each : waiting) each(*outcome);
+  for (Answer& each : over.waiting) each(*outcome);
 }
 
 void Gather::OnPeerEnded(const rpc::Peer& peer) {
-  std::vector<std::pair<std::map<Key, Gathering>::node_type, Failure>> lost;
   {
     std::lock_guard lock(mutex_);
     gone_.insert(peer.id);
+  }
+  FailHopeless();
+}
+
+void Gather::OnPeerReach(const rpc::Peer& peer, const std::optional<Failure>& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (why) {
+      unreached_.insert_or_assign(peer.id, *why);
+    } else {
+      unreached_.erase(peer.id);
+    }
+  }
+  if (why) FailHopeless();
+}
+
+WorkerSet Gather::Awaited() const {
+  WorkerSet awaited;
+  std::lock_guard lock(mutex_);
+  for (const auto& [key, gathering] : gatherings_) {
+    if (gathering.failure) continue;
+    for (const auto& [name, id] : key.first) {
+      if (gathering.parts.count(name) == 0) awaited.insert(id);
+    }
+  }
+  return awaited;
+}
+
+void Gather::OnFenced(const Failure& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!abandoned_) abandoned_ = why;
+  }
+  FailHopeless();
+}
+
+void Gather::FailHopeless() {
+  std::vector<std::pair<Gathering, Failure>> lost;
+  {
+    std::lock_guard lock(mutex_);
     for (auto it = gatherings_.begin(); it != gatherings_.end();) {
       const auto here = it++;
-      // Who comes later hears of it too: the peer does not come back.
-      if (auto never = WhyNever(here->first)) lost.emplace_back(gatherings_.extract(here), *never);
+      if (auto never = WhyNever(here->first)) {
+        // Who comes later hears of it too: the peer does not come back.
+        lost.emplace_back(std::move(here->second), *never);
+        gatherings_.erase(here);
+      } else if (auto why = WhyNotNow(here->first); why && !here->second.failure) {
+        lost.emplace_back(here->second.Fail(*why), *why);
+      }
     }
   }
   if (lost.empty()) return;
-  // Answers are encoded and sent: not under a role (O2).
+  // Answers are encoded and sent, parts destroyed: not under a role (O2).
   rpc_->executor()->Post([lost = std::move(lost)]() mutable {
     for (auto& [gathering, failure] : lost) {
-      for (Answer& each : gathering.mapped().waiting) each(Outcome(failure));
+      for (Answer& each : gathering.waiting) each(Outcome(failure));
     }
   });
 }

@@ -37,6 +37,12 @@ class Gather {
 
   // Gatherings of this worker and others fail, and so do all later ones. May run under a role.
   void OnPeerEnded(const rpc::Peer& peer);
+  // Gatherings with one that cannot be reached fail, as long as it cannot: `why`. May run under a role.
+  void OnPeerReach(const rpc::Peer& peer, const std::optional<Failure>& why);
+  // Whose parts are waited for. May run under a role.
+  WorkerSet Awaited() const;
+  // The same for all gatherings: this worker is in its group no more.
+  void OnFenced(const Failure& why);
 
   // Ends all gatherings here that are under way, for all who wait in them, and all later ones. Not under a role.
   void Abandon(const std::string& why);
@@ -52,6 +58,7 @@ class Gather {
     GatherParts parts;
     std::vector<Answer> waiting;
     std::optional<Failure> failure;  // given up; stays until all have heard of it
+    Gathering Fail(const Failure& why);  // the parts, which nobody needs any more, and who is to be told
   };
   // On each that waits.
   struct Wait {
@@ -65,6 +72,11 @@ class Gather {
   CallHandle SendPart(const Key& key, const Payload& value, std::string shown_as, Answer answer);
   void Add(const Key& key, const std::string& name, Payload part, Answer answer);
   std::optional<Failure> WhyNever(const Key& key) const;
+  std::optional<Failure> WhyNotNow(const Key& key) const;
+  // For all who wait in it and all who are still to come: why(gathering), with the mutex held.
+  template <class F>
+  void FailAll(const Key& key, F why);
+  void FailHopeless();
   // `name` has waited for `ms`.
   void GiveUp(const Key& key, const std::string& name, int64_t ms);
   // The same from elsewhere: `wait` is over when this returns.
@@ -77,6 +89,7 @@ class Gather {
   std::map<std::vector<Who>, int64_t> numbers_;
   std::map<Key, Gathering> gatherings_;
   std::set<WorkerId> gone_;
+  std::map<WorkerId, Failure> unreached_;
   std::set<WorkerId> watched_;  // have a session with this worker, which ends when they do
   std::optional<Failure> abandoned_;
 };

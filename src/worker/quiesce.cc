@@ -30,7 +30,7 @@ void Quiesce::Join() {
 rpc::Peer Quiesce::Leader() const {
   std::lock_guard lock(mutex_);
   for (const rpc::Member& member : rpc_->members().All()) {
-    if (gone_.count(member.peer.id.rank) == 0) return member.peer;
+    if (!IsAway(member.peer.id.rank)) return member.peer;
   }
   return rpc_->self();
 }
@@ -39,9 +39,21 @@ std::vector<rpc::Peer> Quiesce::LivePeers() const {
   std::vector<rpc::Peer> peers;
   std::lock_guard lock(mutex_);
   for (const rpc::Member& member : rpc_->members().All()) {
-    if (member.peer.id != rpc_->self().id && gone_.count(member.peer.id.rank) == 0) peers.push_back(member.peer);
+    if (member.peer.id != rpc_->self().id && !IsAway(member.peer.id.rank)) peers.push_back(member.peer);
   }
   return peers;
+}
+
+void Quiesce::Finish(uint32_t round) {
+  std::vector<rpc::Peer> waiting = LivePeers();
+  {
+    std::lock_guard lock(mutex_);
+    if (finished_round_ >= round) return;
+    finished_round_ = round;
+    std::erase_if(waiting, [&](const rpc::Peer& peer) { return arrived_[peer.id.rank] != round; });
+  }
+  NoteChange();
+  for (const rpc::Peer& peer : waiting) Tell(peer, "group.finish", round);
 }
 
 bool Quiesce::Finished(uint32_t round) const {
@@ -76,11 +88,7 @@ void Quiesce::RegisterFunctions(Functions& functions) {
   functions.AddHandler(
       "group.finish",
       [this](const std::shared_ptr<IncomingCall>& call) {
-        {
-          std::lock_guard lock(mutex_);
-          finished_round_ = std::max(finished_round_, RoundOf(call->args()));
-        }
-        NoteChange();
+        Finish(RoundOf(call->args()));
         call->Reply(EncodeValue(true));
       },
       options);
@@ -142,12 +150,7 @@ void Quiesce::Wait(milliseconds timeout) {
   if (timeout.count() > 0) end = rpc_->clock().Now() + std::min(timeout, kLongestLimit);
   for (bool over = false; !over;) {
     const rpc::Peer leader = Leader();
-    if (leader.id == rpc_->self().id) {
-      Lead(round, end);
-      over = true;
-    } else {
-      over = Follow(leader, round, end);
-    }
+    over = leader.id == rpc_->self().id ? Lead(round, end) : Follow(leader, round, end);
   }
 }
 
@@ -168,7 +171,7 @@ std::vector<std::string> Quiesce::Missing(uint32_t round) const {
     const auto arrived = arrived_.find(rank);
     const bool here =
         rank == rpc_->self().id.rank ? round_ >= round : arrived != arrived_.end() && arrived->second >= round;
-    if (!here && gone_.count(rank) == 0) names.push_back(member.peer.name);
+    if (!here && !IsAway(rank)) names.push_back(member.peer.name);
   }
   return names;
 }
@@ -192,7 +195,7 @@ void Quiesce::AwaitArrivals(uint32_t round, Moment end) {
   for (;;) {
     const auto change = NextChange();
     const std::vector<std::string> missing = Missing(round);
-    if (missing.empty() || Finished(round)) return;
+    if (missing.empty() || Finished(round) || !Leads()) return;
     if (!AwaitChange(change, end)) ThrowMissing(missing);
   }
 }
@@ -221,14 +224,16 @@ Quiesce::Wave Quiesce::Collect(const std::vector<rpc::Peer>& peers, Moment end) 
   return sum;
 }
 
-void Quiesce::Lead(uint32_t round, Moment end) {
-  // One that leads because others are gone has no session yet with some: it learns now who else is.
-  for (const rpc::Peer& peer : LivePeers()) Tell(peer, "group.count", round);
+bool Quiesce::Lead(uint32_t round, Moment end) {
+  // One that leads because others are gone has no session yet with some: it learns now who else is. Those that follow
+  // another leader, which only this worker does not reach, tell this one when the round is over.
+  for (const rpc::Peer& peer : LivePeers()) Tell(peer, "group.arrive", round);
   AwaitArrivals(round, end);
   std::optional<Wave> last;
   constexpr milliseconds kLongestPause{100};
   milliseconds pause{2};
   while (!Finished(round)) {
+    if (!Leads()) return false;  // one who could not be reached for a while leads again
     const std::vector<rpc::Peer> peers = LivePeers();
     // What a lost worker had sent or handled is in nobody's sum: then only rest can be seen, not balance.
     const bool lost = peers.size() + 1 < rpc_->members().size();
@@ -243,19 +248,18 @@ void Quiesce::Lead(uint32_t round, Moment end) {
     AwaitChange(change, until);
     pause = std::min(pause * 2, kLongestPause);
   }
-  {
-    std::lock_guard lock(mutex_);
-    finished_round_ = std::max(finished_round_, round);
-  }
-  for (const rpc::Peer& peer : LivePeers()) Tell(peer, "group.finish", round);
+  Finish(round);
+  return true;
 }
 
 bool Quiesce::Follow(const rpc::Peer& leader, uint32_t round, Moment end) {
+  const uint64_t reached_again = ReachedAgain();
   Tell(leader, "group.arrive", round);
   for (;;) {
     const auto change = NextChange();
     if (Finished(round)) return true;
-    if (Leader().id != leader.id) return false;
+    // One that could not reach this worker for a while may have ended the round without it: it is asked again.
+    if (Leader().id != leader.id || ReachedAgain() != reached_again) return false;
     if (AwaitChange(change, end)) continue;
     rpc::Call call{.to = leader.id, .function = "group.missing", .args = RoundPayload(round)};
     call.internal = true;
@@ -275,6 +279,26 @@ void Quiesce::OnPeerEnded(uint32_t rank) {
   }
   NoteChange();
 }
+
+void Quiesce::OnPeerReach(uint32_t rank, bool reached) {
+  {
+    std::lock_guard lock(mutex_);
+    if (reached) {
+      unreached_.erase(rank);
+      ++reached_again_;
+    } else {
+      unreached_.insert(rank);
+    }
+  }
+  NoteChange();
+}
+
+uint64_t Quiesce::ReachedAgain() const {
+  std::lock_guard lock(mutex_);
+  return reached_again_;
+}
+
+bool Quiesce::IsAway(uint32_t rank) const { return gone_.count(rank) > 0 || unreached_.count(rank) > 0; }
 
 void Quiesce::Abandon(const std::string& why) {
   {

@@ -38,6 +38,8 @@ class Quiesce {
 
   // A peer's session has ended: it is waited for no longer.
   void OnPeerEnded(uint32_t rank);
+  // Nobody waits for one that lives but cannot be reached, as long as it cannot. May run under a role.
+  void OnPeerReach(uint32_t rank, bool reached);
 
   // Ends a Wait() that is under way, and all later ones, with `why`.
   void Abandon(const std::string& why);
@@ -52,13 +54,17 @@ class Quiesce {
 
   void RegisterFunctions(Functions& functions);
   rpc::Peer Leader() const;  // perhaps this worker
+  bool Leads() const { return Leader().id == rpc_->self().id; }
+  bool IsAway(uint32_t rank) const;  // with the mutex held
+  uint64_t ReachedAgain() const;
   std::vector<rpc::Peer> LivePeers() const;
   void OnArrived(IncomingCall& call);
-  void Lead(uint32_t round, Moment end);
-  // False: `leader` is gone.
+  // False: another leads. `end` has not passed.
+  bool Lead(uint32_t round, Moment end);
   bool Follow(const rpc::Peer& leader, uint32_t round, Moment end);
   void AwaitArrivals(uint32_t round, Moment end);
   bool Finished(uint32_t round) const;
+  void Finish(uint32_t round);  // and tells all who have arrived here
   Wave Collect(const std::vector<rpc::Peer>& peers, Moment end);
   Wave Own() const;
   std::vector<std::string> Missing(uint32_t round) const;
@@ -76,6 +82,8 @@ class Quiesce {
   uint32_t round_ = 0;                    // of this worker
   std::map<uint32_t, uint32_t> arrived_;  // rank -> round: what others have told this worker
   std::set<uint32_t> gone_;               // ranks whose session has ended
+  std::set<uint32_t> unreached_;          // ranks that cannot be reached now
+  uint64_t reached_again_ = 0;            // how often that has ended for one
   uint32_t finished_round_ = 0;           // the highest that is known to be over
   std::string abandoned_;                 // why, once it is
   std::shared_ptr<Event> change_ = std::make_shared<Event>();

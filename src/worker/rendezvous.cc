@@ -17,6 +17,8 @@ using std::chrono::steady_clock;
 
 using Record = std::tuple<int64_t, std::string, uint32_t, uint32_t, std::vector<std::string>, std::string>;
 constexpr int64_t kRecordVersion = 1;
+constexpr const char* kReady = "ready";
+constexpr milliseconds kLook{500};
 
 rpc::Member DecodeRanked(const std::string& record, uint32_t rank) {
   const std::string publisher = "rank " + std::to_string(rank) + " published ";
@@ -132,12 +134,25 @@ std::vector<rpc::Member> Rendezvous::Exchange(const rpc::Member& self) {
   return members;
 }
 
-void Rendezvous::AwaitAllReady() {
-  if (store_.Add(Key("ready"), 1) == static_cast<int64_t>(world_size_)) store_.Set(Key("all_ready"), "1");
-  if (!store_.Get(Key("all_ready"), Left())) {
+// Each looks after the next rank meanwhile, and tells all what it finds. A rank that starts again belongs to another
+// generation, so nobody waits for it.
+void Rendezvous::AwaitAllReady(const std::function<bool(uint32_t rank)>& is_gone) {
+  const std::string key = Key("all_ready");
+  if (store_.Add(Key("ready"), 1) == static_cast<int64_t>(world_size_)) store_.CompareSet(key, "", kReady);
+  const uint32_t next = (rank_ + 1) % world_size_;
+  const steady_clock::time_point end = steady_clock::now() + Left();
+  std::optional<std::string> outcome;
+  do {
+    outcome = store_.Get(key, std::min(Left(), kLook));
+    if (!outcome && next != rank_ && is_gone(next)) outcome = store_.CompareSet(key, "", std::to_string(next));
+  } while (!outcome && steady_clock::now() < end);
+  if (!outcome) {
     throw Error(ErrorCode::kTimedOut, "all workers published their records, but not all have read them in " +
                                           std::to_string(limit_.count()) + " ms");
   }
+  if (*outcome == kReady) return;
+  throw Error(ErrorCode::kDisconnected, "rank " + *outcome + " has died while the group of " +
+                                            std::to_string(world_size_) + " workers met");
 }
 
 }  // namespace gradwire

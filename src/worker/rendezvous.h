@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,8 +38,9 @@ class Rendezvous {
   std::vector<rpc::Member> Exchange(const rpc::Member& self);
 
   // Waits until all have said this. Call it once the members are known to whoever answers their connections: nobody
-  // goes on, and perhaps away with the store, before.
-  void AwaitAllReady();
+  // goes on, and perhaps away with the store, before. `is_gone` says whether nobody listens any more where a rank did:
+  // then all fail at once, with Error(kDisconnected).
+  void AwaitAllReady(const std::function<bool(uint32_t rank)>& is_gone);
 
  private:
   std::chrono::milliseconds Left() const;

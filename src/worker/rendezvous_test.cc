@@ -62,6 +62,8 @@ std::optional<Failure> FailureIfAny(const std::function<void()>& use) {
   return std::nullopt;
 }
 
+const auto kNobodyGone = [](uint32_t) { return false; };
+
 // Runs `body` for each rank on a thread of its own; what each threw.
 std::vector<std::optional<Failure>> RunRanks(uint32_t ranks, const std::function<void(uint32_t)>& body) {
   std::vector<std::optional<Failure>> failures(ranks);
@@ -92,7 +94,7 @@ TEST(RendezvousTest, AllRanksLearnOfAllAndShareAKey) {
     Rendezvous rendezvous(store, rank, 4, milliseconds(20'000));
     keys[rank] = rendezvous.JobKey();
     const auto members = rendezvous.Exchange(MemberNamed("worker" + std::to_string(rank), rank));
-    rendezvous.AwaitAllReady();
+    rendezvous.AwaitAllReady(kNobodyGone);
     ASSERT_EQ(members.size(), 4u);
     for (uint32_t other = 0; other < 4; ++other) {
       EXPECT_EQ(members[other].peer.name, "worker" + std::to_string(other));
@@ -114,7 +116,7 @@ TEST(RendezvousTest, M4_EachStartOnOneStoreIsAGroupOfItsOwn) {
       const std::string own = rendezvous.JobKey();
       if (rank == 0) key = own;
       rendezvous.Exchange(MemberNamed("worker" + std::to_string(rank), rank));
-      rendezvous.AwaitAllReady();
+      rendezvous.AwaitAllReady(kNobodyGone);
     });
     for (const auto& failure : failures) EXPECT_FALSE(failure) << failure->text;
   }
@@ -149,10 +151,24 @@ TEST(RendezvousTest, WhoHasMetWaitsUntilAllHaveReadTheRecords) {
   MemoryStore store;
   Rendezvous first(store, 0, 2, milliseconds(50));
   Rendezvous second(store, 1, 2, milliseconds(50));
-  const auto failure = FailureIfAny([&] { first.AwaitAllReady(); });
+  const auto failure = FailureIfAny([&] { first.AwaitAllReady(kNobodyGone); });
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code, ErrorCode::kTimedOut);
-  second.AwaitAllReady();
+  second.AwaitAllReady(kNobodyGone);
+}
+
+TEST(RendezvousTest, OneThatDiesBeforeAllAreReadyEndsTheMeetingForAll) {
+  MemoryStore store;
+  const auto failures = RunRanks(4, [&](uint32_t rank) {
+    Rendezvous rendezvous(store, rank, 4, milliseconds(0));
+    rendezvous.Exchange(MemberNamed("worker" + std::to_string(rank), rank));
+    if (rank != 2) rendezvous.AwaitAllReady([](uint32_t other) { return other == 2; });
+  });
+  for (uint32_t rank : {0u, 1u, 3u}) {
+    ASSERT_TRUE(failures[rank]) << rank;
+    EXPECT_EQ(failures[rank]->code, ErrorCode::kDisconnected);
+    EXPECT_NE(failures[rank]->text.find("rank 2 has died"), std::string::npos) << failures[rank]->text;
+  }
 }
 
 TEST(RendezvousTest, ARecordThatIsNoneIsAnErrorThatNamesTheRank) {

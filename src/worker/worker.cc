@@ -2,29 +2,24 @@
 #include "gradwire/worker.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 #include <random>
 #include <utility>
 
-#include "autograd/autograd.h"
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/thread_pool.h"
 #include "gradwire/c10d_store.h"
 #include "gradwire/wait_hook.h"
-#include "ops/operators.h"
-#include "optim/optimizers.h"
-#include "rpc/rpc.h"
-#include "rref/references.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/tcp/tcp_transport.h"
-#include "worker/gather.h"
+#include "worker/layers.h"
 #include "worker/listen_host.h"
 #include "worker/open_group.h"
 #include "worker/parts.h"
-#include "worker/quiesce.h"
 #include "worker/rendezvous.h"
 
 namespace gradwire {
@@ -57,7 +52,11 @@ WorkerOptions Checked(WorkerOptions options) {
   }
   if (options.num_worker_threads < 1) throw Error(ErrorCode::kInvalid, "num_worker_threads must be at least 1");
   if (options.rpc_timeout.count() < 0) throw Error(ErrorCode::kInvalid, "rpc_timeout must not be negative");
-  for (milliseconds* limit : {&options.rpc_timeout, &options.init_timeout, &options.stop_limit}) {
+  if (options.heartbeat_limit < milliseconds(100)) {
+    throw Error(ErrorCode::kInvalid, "heartbeat_limit must be at least 100 ms");
+  }
+  for (milliseconds* limit :
+       {&options.rpc_timeout, &options.init_timeout, &options.stop_limit, &options.heartbeat_limit}) {
     *limit = std::min(*limit, kLongestLimit);
   }
   if (!options.functions) options.functions = std::make_shared<Functions>();
@@ -95,7 +94,7 @@ struct RealParts : WorkerParts {
 
 }  // namespace
 
-class Worker::Impl {
+class Worker::Impl : public Layers {
  public:
   Impl(WorkerOptions given, std::shared_ptr<WorkerParts> given_parts)
       : options(Checked(std::move(given))), owns_parts(!given_parts), parts(std::move(given_parts)) {
@@ -131,17 +130,10 @@ class Worker::Impl {
   ~Impl() { Stop("worker '" + info.name + "' has ended"); }
 
   void Build(const std::string& job_key, const std::shared_ptr<Functions>& internal) {
-    const rpc::Peer self{.id = {static_cast<uint32_t>(options.rank), std::random_device()()}, .name = options.name};
-    quiesce = std::make_unique<Quiesce>(*internal);
-    gather = std::make_unique<Gather>(*internal);
-    references = std::make_unique<rref::References>(self, *internal);
-    autograd = std::make_unique<autograd::Autograd>(self, *internal);
-    autograd->set_describe(options.describe_error);
-    ops::RegisterOperators(*internal);
     if (!options.functions->Find(kPythonFunction)) internal->AddHandler(kPythonFunction, RefusePython);
-    optim::RegisterFunctions(*internal, [this](ContextId context) { return autograd->Gradients(context); });
     rpc::Rpc::Options rpc_options;
-    rpc_options.self = self;
+    const uint32_t incarnation = parts->incarnation ? parts->incarnation : std::random_device()();
+    rpc_options.self = {.id = {static_cast<uint32_t>(options.rank), incarnation}, .name = options.name};
     rpc_options.is_open = is_open;
     rpc_options.job_key = job_key;
     rpc_options.timeout = options.rpc_timeout;
@@ -152,20 +144,19 @@ class Worker::Impl {
     rpc_options.faults = options.faults;
     rpc_options.functions = options.functions;
     rpc_options.internal_functions = internal;
-    rpc_options.interceptors = {autograd->interceptor(), references->interceptor()};
-    rpc_options.on_peer_ended = [this](const rpc::Peer& peer, const Failure& why) {
-      quiesce->OnPeerEnded(peer.id.rank);
-      gather->OnPeerEnded(peer);
-      if (open_group) open_group->OnPeerEnded(peer);
-      autograd->OnPeerEnded(peer, why);
-      references->OnPeerEnded(peer.id);
+    rpc_options.heartbeat_limit = options.heartbeat_limit;
+    rpc_options.on_fenced = [this](const Failure& why) { OnFenced(why); };
+    rpc_options.on_peer_reach = [this](const rpc::Peer& peer, const std::optional<Failure>& why) {
+      quiesce->OnPeerReach(peer.id.rank, !why);
+      gather->OnPeerReach(peer, why);
     };
-    rpc = std::make_shared<rpc::Rpc>(std::move(rpc_options));
+    rpc_options.awaited = [this] { return gather->Awaited(); };
+    rpc_options.on_peer_ended = [this](const rpc::Peer& peer, const Failure&) {
+      if (open_group) open_group->OnPeerEnded(peer);
+    };
+    Layers::Build(std::move(rpc_options));
+    autograd->set_describe(options.describe_error);
     if (open_group) open_group->Attach(rpc.get());
-    gather->Attach(rpc.get());
-    quiesce->Attach(rpc.get(), [this] { return uint64_t{references->counts().forks}; });
-    references->Attach(rpc);
-    autograd->Attach(rpc);
   }
 
   // This worker as others see it. It is a member itself from then on.
@@ -180,14 +171,30 @@ class Worker::Impl {
     return published;
   }
 
-  void MeetOpen() { open_group->Join(Listen(), options.init_timeout); }
+  // All waits of this worker end: its calls have failed, and its sessions have ended. It keeps what it has until it is
+  // shut down.
+  void OnFenced(const Failure& why) {
+    fenced = true;
+    quiesce->Abandon(why.text);
+    gather->OnFenced(why);
+  }
+
+  void MeetOpen() {
+    const rpc::Member self = Listen();
+    rpc->JoinGroup();
+    open_group->Join(self, options.init_timeout);
+    rpc->StartWatching();
+  }
 
   void Meet(Rendezvous& rendezvous) {
     const rpc::Member self = Listen();
     for (rpc::Member& member : rendezvous.Exchange(self)) {
       if (member.peer.id != self.peer.id) rpc->members().Add(std::move(member));
     }
-    rendezvous.AwaitAllReady();
+    rpc->JoinGroup();  // before the others know that this worker is there: they will watch it
+    // Nobody watches yet, since not all may know each other.
+    rendezvous.AwaitAllReady([this](uint32_t rank) { return rpc->IsGone(rpc->members().Ranked(rank).id); });
+    rpc->StartWatching();
     if (options.rank > 0) options.store.reset();  // it has served; rank 0 may be the one that keeps it up for all
     quiesce->Join();
   }
@@ -226,7 +233,10 @@ class Worker::Impl {
     if (failure) throw Error(*failure);
   }
 
-  void AwaitQuiet(milliseconds timeout) { is_open ? open_group->Drain(timeout) : quiesce->Wait(timeout); }
+  void AwaitQuiet(milliseconds timeout) {
+    if (fenced) return;
+    is_open ? open_group->Drain(timeout) : quiesce->Wait(timeout);
+  }
 
   void Stop(const std::string& why) {
     {
@@ -274,14 +284,9 @@ class Worker::Impl {
   std::shared_ptr<WorkerParts> parts;
   WorkerInfo info;
   bool is_open = false;
+  std::atomic<bool> fenced{false};  // it is in its group no more: nobody is waited for
 
-  // In the order of their construction; what stands above uses what stands before it.
   std::unique_ptr<OpenGroup> open_group;  // empty in a fixed group
-  std::unique_ptr<Quiesce> quiesce;
-  std::unique_ptr<Gather> gather;
-  std::unique_ptr<rref::References> references;
-  std::unique_ptr<autograd::Autograd> autograd;
-  std::shared_ptr<rpc::Rpc> rpc;
 
   std::mutex mutex;
   std::condition_variable stop_ended;
@@ -343,6 +348,7 @@ Worker::Counts Worker::counts() const {
           .held_rrefs = references.held,
           .creating_rrefs = references.creating,
           .waiting_fetches = references.waiting,
+          .rref_entries = references.entries,
           .autograd_contexts = impl_->autograd->counts().contexts,
           .backward_passes = impl_->autograd->counts().passes};
 }

@@ -101,15 +101,17 @@ class Scripts:
         self.processes = []
         self.limits = []
 
-    def start(self, text, *arguments):
+    def start(self, text, *arguments, prefix=(), **environment):
+        """`prefix`: of the command; `environment`: what the program finds there besides."""
         path = self.folder / f"program{len(self.processes)}.py"
         path.write_text(textwrap.dedent(text))
         process = subprocess.Popen(
-            [sys.executable, path, *map(str, arguments)],
+            [*prefix, sys.executable, path, *map(str, arguments)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         )
         self.processes.append(process)
         # A test that waits for what the program prints fails by this, instead of never.

@@ -435,26 +435,6 @@ def test_c1_a_coroutine_that_ends_the_loop_ends_alone(alone, kind):
     rpc.shutdown()
 
 
-def test_futures_can_be_awaited(alone):
-    async def main():
-        both = await asyncio.gather(rpc.rpc_async("me", add, args=(1, 2)), rpc.rpc_async("me", doubled, args=(3,)))
-        assert both == [3, 6]
-        with pytest.raises(LookupError, match="in a coroutine"):
-            await rpc.rpc_async("me", fails_after_a_step)
-        pending = futures.Future()
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.ensure_future(_awaited(pending)), 0.01)
-        pending.set_result(1)  # wakes nobody, harms nobody
-        assert await pending == 1
-        return True
-
-    assert asyncio.run(main())
-
-
-async def _awaited(future):
-    return await future
-
-
 _made = weakref.WeakSet()
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import options
 
-from gradwire import Error, RemoteError, autograd, rpc
+from gradwire import _C, Error, RemoteError, _default, autograd, futures, rpc
 
 LIMITS = {torch.float32: 1e-6, torch.float64: 1e-12}
 
@@ -419,3 +419,56 @@ def test_a_lost_worker(scripts, tmp_path):
     out, err = processes[0].communicate(timeout=60)
     assert processes[0].returncode == 0, err
     assert out == "Disconnected True\n" * 2
+
+
+def twice(x):
+    return x * 2
+
+
+# A1: what a callback calls is a part of the program that added it.
+@pytest.mark.parametrize("nested", [False, True])
+def test_a1_callbacks_run_in_the_context_in_which_they_were_added(group, nested):
+    def body():
+        x = torch.ones(2, requires_grad=True)
+        with autograd.context() as context_id:
+            if nested:  # added by a callback
+                first = rpc.rpc_async("worker1", twice, args=(x,))
+                second = first.then(lambda f: rpc.rpc_async("worker1", twice, args=(f.value(),)).then(twice_of))
+                y = second.wait().wait()
+            else:
+                y = rpc.rpc_async("worker1", twice, args=(x,)).then(twice_of).then(twice_of).wait()
+            autograd.backward(context_id, [y.sum()])
+            assert autograd.get_gradients(context_id)[x].tolist() == [8, 8]
+
+    group(body)
+
+
+def twice_of(future):
+    return rpc.rpc_sync("worker1", twice, args=(future.value(),))
+
+
+def current():
+    return _C.current_context(_default.worker)
+
+
+def test_a7_callbacks_run_without_a_context_that_has_been_released(alone):
+    source, seen = futures.Future(), []
+    with autograd.context():
+        following = source.then(lambda _: current())
+        source.add_done_callback(lambda _: seen.append(current()))
+    with autograd.context() as other:
+        source.set_result(1)
+        assert following.wait() == -1
+        assert seen == [-1]
+        assert current() == other
+
+
+def test_a5_a_callback_leaves_the_context_of_who_completes_its_future(alone):
+    source = futures.Future()
+    with autograd.context() as outer:
+        following = source.then(lambda _: current())
+        with autograd.context() as inner:
+            source.set_result(1)
+            assert following.wait() == outer != inner
+            assert current() == inner
+        assert current() == outer

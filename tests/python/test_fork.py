@@ -80,6 +80,43 @@ def test_c1_a_child_cannot_use_or_drop_what_is_the_parents(group):
     group(body)
 
 
+# C1: a helper process of a worker has nothing of the worker's open, so that its peers see its death at once.
+def test_c1_a_forked_helper_does_not_hide_that_its_parent_was_killed(scripts, tmp_path):
+    text = """
+    import os
+    import signal
+    import sys
+    import gradwire
+    from gradwire import rpc
+
+    def fork_helper():
+        child = os.fork()
+        if child == 0:
+            signal.alarm(100)
+            signal.pause()
+        return child
+
+    def killed():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    rank = int(sys.argv[1])
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{sys.argv[2]}")
+    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=2, rpc_backend_options=options)
+    if rank == 1:
+        signal.pause()
+    helper = rpc.rpc_sync("worker1", fork_helper)
+    try:
+        rpc.rpc_sync("worker1", killed, timeout=50)
+    except gradwire.Error as error:
+        print(error.code)
+    os.kill(helper, signal.SIGKILL)
+    rpc.shutdown(graceful=False)
+    """
+    scripts.start(text, 1, tmp_path / "store")
+    code, out, err = scripts.run(text, 0, tmp_path / "store")
+    assert (code, out) == (0, "Disconnected\n"), err
+
+
 def test_m4_a_child_starts_a_worker_of_its_own(alone, tmp_path):
     reference = rpc.remote("me", Thing)
     assert reference.rpc_sync().number() == 5

@@ -189,6 +189,32 @@ def chain(depth):
     return 0 if depth == 0 else 1 + rpc.rpc_async(f"worker{depth % 2}", chain, args=(depth - 1,)).wait()
 
 
+# So deep that the threads which the pool adds for waits that it does not see (64) would not do.
+@pytest.mark.parametrize("wait", ["wait_all", "collect_all"])
+def test_torchs_own_ways_to_wait_for_several_take_no_thread(group, wait):
+    def body():
+        assert rpc.rpc_sync("worker1", torch_chain, args=(150, wait)) == 150
+
+    group(body, num_worker_threads=1)
+
+
+def torch_chain(depth, wait):
+    if depth == 0:
+        return 0
+    following = [rpc.rpc_async(f"worker{depth % 2}", torch_chain, args=(depth - 1, wait))]
+    if wait == "wait_all":
+        return 1 + torch.futures.wait_all(following)[0]
+    return 1 + torch.futures.collect_all(following).wait()[0].wait()
+
+
+def test_torchs_collections_of_other_futures_are_its_own():
+    future = torch.futures.Future()
+    collected = torch.futures.collect_all([future])
+    assert not isinstance(collected, futures.Future)
+    future.set_result(1)
+    assert [each.wait() for each in collected.wait()] == [1]
+
+
 def test_a_future_fails_when_its_worker_is_gone_locally(alone):
     future = rpc.rpc_async("me", wait_for_release)
     leaver = threading.Thread(target=rpc.shutdown, kwargs={"graceful": False})

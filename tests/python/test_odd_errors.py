@@ -154,3 +154,42 @@ def test_an_exception_given_to_a_future_says_where_it_came_from():
     with pytest.raises(ValueError, match="x") as error:
         failed_by_itself().wait()
     assert any("in failed_by_itself" in note for note in error.value.__notes__)
+
+
+# The module of a script is __main__ where it runs and __mp_main__ in what it spawns.
+def test_c5_exceptions_of_a_script_that_spawns_arrive_as_themselves(scripts, tmp_path):
+    text = """
+    import multiprocessing
+    import sys
+    from gradwire import rpc
+
+    class Broken(Exception): pass
+
+    def fail(x): raise Broken(x)
+
+    def caught(to):
+        try:
+            rpc.rpc_sync(to, fail, args=(3,))
+        except Broken as error:
+            return error.args
+
+    def init(rank):
+        options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{sys.argv[1]}")
+        rpc.init_rpc(f"worker{rank}", rank=rank, world_size=2, rpc_backend_options=options)
+
+    def spawned():
+        init(1)
+        rpc.shutdown()
+
+    if __name__ == "__main__":
+        process = multiprocessing.get_context("spawn").Process(target=spawned)
+        process.start()
+        init(0)
+        assert caught("worker1") == (3,)
+        assert rpc.rpc_sync("worker1", caught, args=("worker0",)) == (3,)
+        rpc.shutdown()
+        process.join()
+        assert process.exitcode == 0
+    """
+    code, _, err = scripts.run(text, tmp_path / "store")
+    assert code == 0, err

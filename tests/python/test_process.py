@@ -244,6 +244,7 @@ def test_leaving_without_shutdown(scripts, tmp_path, end):
     [
         "rpc.rpc_sync('worker1', block, timeout=0)",
         "rpc.rpc_async('worker1', block, timeout=0).wait()",
+        "torch.futures.wait_all([rpc.rpc_async('worker1', block, timeout=0)])",
         "rpc.remote('worker1', block, timeout=0).to_here(timeout=0)",
         "autograd.backward(context_id, [root])",
         "rpc.shutdown()",

@@ -196,6 +196,13 @@ def local(rref):
     return rref.local_value()
 
 
+def test_an_attribute_that_is_no_method_says_so_when_called_or_shown(alone):
+    reference = rpc.RRef(Counter(1))
+    with pytest.raises(TypeError, match=r"'count' of the Counter is of type int and no method.*takes the reference"):
+        reference.rpc_sync().count()
+    assert repr(reference.rpc_sync().count).startswith("<method 'count' of OwnerRRef(")
+
+
 def test_pickling_outside_a_call(alone):
     rref = rpc.RRef(1)
     with pytest.raises(RuntimeError, match="Can not pickle rref in python pickler"):
@@ -222,6 +229,15 @@ def test_a_type_annotation():
 class Table(dict):
     def __call__(self, key):
         return self[key]
+
+
+def test_a_proxy_that_is_called_calls_the_value(alone):
+    reference = rpc.remote("me", torch.nn.Linear, args=(3, 2))
+    assert reference.rpc_sync()(torch.ones(3)).shape == (2,)
+    assert reference.rpc_async()(input=torch.ones(3)).wait().shape == (2,)
+    assert reference.remote()(torch.ones(3)).to_here().shape == (2,)
+    with pytest.raises(AttributeError, match="'dict' object has no attribute '__call__'"):
+        rpc.remote("me", dict).rpc_sync()()
 
 
 def test_a_proxy_runs_special_methods_that_are_named(alone):

@@ -227,10 +227,29 @@ def test_a_large_array_is_not_copied_into_the_pickle():
     assert tensor is tensors[1]
 
 
-def test_a_read_only_array():
-    array = np.arange(5000)
+# What arrives is the receiver's own, so it can be written, and wrapped by torch without a warning.
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.frombuffer(bytes(range(8)), np.uint8),
+        np.frombuffer(bytes(5000), np.uint8),
+        np.asfortranarray(np.ones((50, 40))).view(),
+        np.broadcast_to(np.arange(5), (400, 5)),
+        np.array([1, None, "text"]),
+        np.ma.masked_array(np.arange(900.0), mask=[i % 2 for i in range(900)]),
+        np.zeros((0, 5)),
+    ],
+)
+def test_a_read_only_array_arrives_writable(array):
+    array = array.view()
     array.flags.writeable = False
-    np.testing.assert_array_equal(_C.round_trip(array), array)
+    there, same = _C.round_trip((array, array))
+    assert there is same
+    assert type(there) is type(array)
+    np.testing.assert_array_equal(there, array)
+    assert there.flags.writeable
+    assert there.flags.f_contiguous == array.flags.f_contiguous or not array.flags.forc
+    assert not array.flags.writeable
 
 
 def test_pickling_inside_pickling():

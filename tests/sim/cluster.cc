@@ -11,8 +11,6 @@ Cluster::Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults, con
                          .name = "worker" + std::to_string(rank)};
     node->functions = std::make_shared<Functions>();
     auto internal = node->internal = std::make_shared<Functions>();
-    node->references = std::make_unique<rref::References>(self, *internal);
-    node->autograd = std::make_unique<autograd::Autograd>(self, *internal);
     node->transport = std::make_shared<transport::InprocTransport>(network_, scheduler_);
     rpc::Rpc::Options options;
     options.self = self;
@@ -23,15 +21,8 @@ Cluster::Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults, con
     options.faults = faults;
     options.functions = node->functions;
     options.internal_functions = internal;
-    options.interceptors = {node->autograd->interceptor(), node->references->interceptor()};
-    options.interceptors.insert(options.interceptors.end(), more.begin(), more.end());
-    options.on_peer_ended = [node = node.get()](const rpc::Peer& peer, const Failure& why) {
-      node->autograd->OnPeerEnded(peer, why);
-      if (node->on_peer_ended) node->on_peer_ended(peer);
-    };
-    node->rpc = std::make_shared<rpc::Rpc>(std::move(options));
-    node->references->Attach(node->rpc);
-    node->autograd->Attach(node->rpc);
+    options.interceptors = more;
+    node->Build(std::move(options));
     node->address = node->rpc->Listen()[0];
     members.push_back({.peer = self, .addresses = {node->address}});
     nodes_.push_back(std::move(node));

@@ -1,16 +1,13 @@
 // Cluster: several workers' calls, references and gradients in one thread, over a simulated network. One seed, one run.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "autograd/autograd.h"
-#include "rpc/rpc.h"
-#include "rref/references.h"
 #include "sim/sim_scheduler.h"
 #include "transport/inproc/inproc_transport.h"
+#include "worker/layers.h"
 
 namespace gradwire::sim {
 
@@ -20,12 +17,8 @@ class Cluster {
   Cluster(uint64_t seed, int workers, std::shared_ptr<Faults> faults = nullptr, const rpc::Interceptors& more = {});
   ~Cluster();
 
-  struct Node {
+  struct Node : Layers {
     std::shared_ptr<Functions> functions, internal;
-    std::function<void(const rpc::Peer&)> on_peer_ended;  // besides what the layers do; may be empty
-    std::unique_ptr<rref::References> references;
-    std::unique_ptr<autograd::Autograd> autograd;
-    std::shared_ptr<rpc::Rpc> rpc;
     std::shared_ptr<transport::InprocTransport> transport;
     std::string address;
   };

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <list>
 
 #include "rpc/surroundings.h"
@@ -39,15 +38,9 @@ class GatheringGroup {
     Failure failure{.text = ""};
   };
 
-  explicit GatheringGroup(int seed) : cluster_(static_cast<uint64_t>(seed), kWorkers, nullptr, {refusing_}) {
-    for (size_t rank = 0; rank < kWorkers; ++rank) {
-      gathers_[rank] = std::make_unique<Gather>(*cluster_[rank].internal);
-      gathers_[rank]->Attach(&cluster_.rpc(rank));
-      cluster_[rank].on_peer_ended = [this, rank](const rpc::Peer& peer) { gathers_[rank]->OnPeerEnded(peer); };
-    }
-  }
+  explicit GatheringGroup(int seed) : cluster_(static_cast<uint64_t>(seed), kWorkers, nullptr, {refusing_}) {}
 
-  Gather& operator[](size_t rank) { return *gathers_[rank]; }
+  Gather& operator[](size_t rank) { return *cluster_[rank].gather; }
   Cluster& cluster() { return cluster_; }
   Refusing& refusing() { return *refusing_; }
   // Until nothing moves: connections that break are made again, or found to be gone, within a second.
@@ -59,7 +52,7 @@ class GatheringGroup {
     Result& result = results_.emplace_back();
     cluster_.scheduler().Spawn([this, rank, names, value, timeout, &result] {
       try {
-        for (auto& [name, part] : gathers_[rank]->All(EncodeValue(value), names, timeout)) {
+        for (auto& [name, part] : cluster_[rank].gather->All(EncodeValue(value), names, timeout)) {
           result.values[name] = DecodeValue<std::string>(part);
         }
       } catch (const Error& error) {
@@ -74,15 +67,15 @@ class GatheringGroup {
   void Kill(size_t rank) {
     cluster_.network().Kill(cluster_[rank].address);
     cluster_.rpc(rank).Stop("it was killed");
-    gathers_[rank]->Abandon("it was killed");
+    cluster_[rank].gather->Abandon("it was killed");
     dead_ = rank;
   }
   void KillAfter(size_t rank, size_t steps) { PostKill(rank, cluster_.scheduler().steps() + steps); }
   bool dead(size_t rank) const { return dead_ == rank; }
 
-  size_t open() const {
+  size_t open() {
     size_t sum = 0;
-    for (size_t rank = 0; rank < kWorkers; ++rank) sum += dead_ == rank ? 0 : gathers_[rank]->open();
+    for (size_t rank = 0; rank < kWorkers; ++rank) sum += dead_ == rank ? 0 : cluster_[rank].gather->open();
     return sum;
   }
 
@@ -93,7 +86,6 @@ class GatheringGroup {
 
   const std::shared_ptr<Refusing> refusing_ = std::make_shared<Refusing>();
   std::list<Result> results_;
-  std::array<std::unique_ptr<Gather>, kWorkers> gathers_;
   Cluster cluster_;
   std::optional<size_t> dead_;
 };
@@ -317,6 +309,44 @@ TEST(C1, OneThatHasNeverTalkedToAnybodyIsMissedWhenItDies) {
     for (const auto* result : results) ExpectFailure(*result, ErrorCode::kDisconnected, "'worker3'");
     EXPECT_EQ(group.open(), 0u);
   }
+}
+
+TEST(C1, AGatheringWithOneThatCannotBeReachedFailsAsLongAsItCannot) {
+  GatheringGroup group(5);
+  std::vector<const GatheringGroup::Result*> results;
+  for (size_t rank = 0; rank < 3; ++rank) results.push_back(&group.Start(rank, kAll, kAll[rank]));
+  group.RunReady();
+  const WorkerId late = group.cluster().id(3);
+  EXPECT_EQ(group[0].Awaited(), WorkerSet{late}) << "its silence would be a loss";
+  const rpc::Peer peer{.id = late, .name = kAll[3]};
+  group[0].OnPeerReach(peer, Failure{.code = ErrorCode::kUnreachable, .text = "worker 'worker3' cannot be reached"});
+  group.RunReady();
+  for (const auto* result : results) ExpectFailure(*result, ErrorCode::kUnreachable, "worker 'worker3' cannot be");
+  EXPECT_EQ(group[0].Awaited(), WorkerSet());
+  results.clear();
+  for (size_t rank = 0; rank < 3; ++rank) results.push_back(&group.Start(rank, kAll, kAll[rank]));
+  group.RunReady();
+  group[0].OnPeerReach(peer, std::nullopt);
+  for (int times = 0; times < 2; ++times) results.push_back(&group.Start(3, kAll, kAll[3]));
+  group.RunReady();
+  for (const auto* result : results) ExpectFailure(*result, ErrorCode::kUnreachable, "worker 'worker3' cannot be");
+  EXPECT_EQ(group.open(), 0u) << "all have heard of it, who was late too";
+  results.clear();
+  for (size_t rank = 0; rank < kWorkers; ++rank) results.push_back(&group.Start(rank, kAll, kAll[rank]));
+  group.RunReady();
+  for (const auto* result : results) EXPECT_EQ(result->values, ValuesOf(kAll));
+  EXPECT_EQ(group.open(), 0u);
+}
+
+TEST(C1, TheEndOfItsPartInTheGroupEndsAllThatAWorkerLeads) {
+  GatheringGroup group(6);
+  const auto& own = group.Start(0, kAll, "worker0");
+  group.RunReady();
+  group[0].OnFenced({.code = ErrorCode::kDisconnected, .text = "worker 'worker0' was declared lost"});
+  EXPECT_FALSE(own.over) << "it may have come under a role, where nobody is answered";
+  group.RunReady();
+  ExpectFailure(own, ErrorCode::kDisconnected, "was declared lost");
+  EXPECT_EQ(group.open(), 0u);
 }
 
 // The leader may never gather with the dead: its shutdown would wait for the call of the dead to be answered.

@@ -146,9 +146,8 @@ WorldThings::After WorldThings::StepTable(rpc::Membership table, Event event, in
       after.actions.push_back({.kind = Action::Kind::kEndSession, .worker = IndexOf(end->worker)});
     } else if (const auto* decided = std::get_if<rpc::Membership::Decided>(&action)) {
       after.actions.push_back({.kind = Action::Kind::kDecided, .lost = MaskOf(decided->lost)});
-    } else {
-      const auto why = std::get<rpc::Membership::Ended>(action).why;
-      after.actions.push_back({.kind = Action::Kind::kEnded, .why = why});
+    } else if (const auto* ended = std::get_if<rpc::Membership::Ended>(&action)) {
+      after.actions.push_back({.kind = Action::Kind::kEnded, .why = ended->why});
     }
   }
   after.table = NumberOf(std::move(table));

@@ -196,6 +196,21 @@ TEST(OpenGroup, WhatOthersHoldOfOneWhosePlaceIsTakenEndsAndItDoesNotComeBack) {
   }
 }
 
+TEST(OpenGroup, TheDeadAreForgottenInTheEnd) {
+  constexpr size_t kDeaths = 150, kRemembered = 100;
+  MortalGroup group(11);
+  Node& lives = group.Joined("lives", 0);
+  for (size_t death = 0; death < kDeaths; ++death) {
+    Node& mortal = group.Joined("mortal", 1);
+    ASSERT_EQ(lives.rpc->members().size(), 2u);
+    group.Crash(mortal);
+    group.scheduler().Advance(std::chrono::seconds(1));
+    ASSERT_EQ(lives.rpc->members().size(), 1u);
+    EXPECT_LE(lives.rpc->sessions(), kRemembered);
+  }
+  EXPECT_GE(lives.rpc->sessions(), kRemembered / 2) << "and until then they hear why they are refused";
+}
+
 TEST(OpenGroup, OfManyWhoWantTheNameOfACrashedWorkerOneGetsIt) {
   for (int seed = 0; seed < 50; ++seed) {
     MortalGroup group(seed);

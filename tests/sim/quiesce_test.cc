@@ -20,16 +20,12 @@ class LeavingGroup {
 
   explicit LeavingGroup(int seed) : cluster_(static_cast<uint64_t>(seed), kWorkers) {
     for (size_t rank = 0; rank < kWorkers; ++rank) {
-      Node& node = nodes_[rank];
-      node.quiesce = std::make_unique<Quiesce>(*cluster_[rank].internal);
-      node.quiesce->Attach(&cluster_.rpc(rank), nullptr);
-      cluster_[rank].on_peer_ended = [&node](const rpc::Peer& peer) { node.quiesce->OnPeerEnded(peer.id.rank); };
       cluster_[rank].functions->Add("relay", [this, rank](int64_t left) {
         ++runs_;
         if (left > 0) SendRelay(rank, (rank + 1) % kWorkers, left - 1);
       });
     }
-    for (Node& node : nodes_) node.quiesce->Join();
+    for (size_t rank = 0; rank < kWorkers; ++rank) cluster_[rank].quiesce->Join();
     cluster_.scheduler().RunReady();
   }
 
@@ -48,12 +44,13 @@ class LeavingGroup {
     cluster_.scheduler().Spawn([this, rank, timeout] {
       Node& node = nodes_[rank];
       try {
-        node.quiesce->Wait(timeout);
+        cluster_[rank].quiesce->Wait(timeout);
       } catch (const Error& error) {
         node.failure = error.what();
       }
       node.over = true;
       node.runs_when_over = runs_;
+      if (leave_when_over) cluster_.rpc(rank).Stop("it has shut down");
     });
   }
 
@@ -64,8 +61,21 @@ class LeavingGroup {
     });
   }
 
+  // Two live workers can reach each other no more, or again, and know it.
+  void Part(size_t a, size_t b, bool reached = false) {
+    cluster_[a].quiesce->OnPeerReach(static_cast<uint32_t>(b), reached);
+    cluster_[b].quiesce->OnPeerReach(static_cast<uint32_t>(a), reached);
+  }
+  // `length` 0: for good.
+  void PartAfter(size_t a, size_t b, size_t step, size_t length) {
+    SimScheduler& scheduler = cluster_.scheduler();
+    AtStep(scheduler, scheduler.steps() + step, [this, &scheduler, a, b, length] {
+      Part(a, b);
+      if (length > 0) AtStep(scheduler, scheduler.steps() + length, [this, a, b] { Part(a, b, /*reached=*/true); });
+    });
+  }
+
   struct Node {
-    std::unique_ptr<Quiesce> quiesce;
     bool over = false;
     bool dead = false;
     int64_t runs_when_over = 0;
@@ -73,11 +83,13 @@ class LeavingGroup {
   };
   Node& operator[](size_t rank) { return nodes_[rank]; }
 
+  bool leave_when_over = false;
+
  private:
   void Kill(size_t rank) {
     nodes_[rank].dead = true;
     cluster_.network().Kill(cluster_[rank].address);
-    nodes_[rank].quiesce->Abandon("it was killed");
+    cluster_[rank].quiesce->Abandon("it was killed");
     cluster_.rpc(rank).Stop("it was killed");
   }
 
@@ -146,6 +158,45 @@ void DieAtEachStep(std::vector<size_t> mortals) {
 TEST(M2, TheDeathOfTheLeaderAtAnyStepEndsNobodyElsesShutdown) { DieAtEachStep({0}); }
 TEST(M2, TheDeathOfAFollowerAtAnyStepEndsNobodyElsesShutdown) { DieAtEachStep({2}); }
 TEST(M2, NeitherDoTheDeathsOfTheFirstTwoLeaders) { DieAtEachStep({0, 1}); }
+
+TEST(M2, APairThatIsPartedAtAnyStepForAWhileOrForGoodKeepsNobody) {
+  for (const auto& [a, b] : {std::pair<size_t, size_t>{0, 1}, {0, 3}, {1, 2}}) {
+    for (const size_t length : {7u, 40u, 0u}) {
+      for (size_t step = 0; step < 150; step += 3) {
+        LeavingGroup group(static_cast<int>(step));
+        group.leave_when_over = true;
+        group.SendRelay(1, 2, 5);
+        for (size_t rank = 0; rank < LeavingGroup::kWorkers; ++rank) group.StartWait(rank);
+        group.PartAfter(a, b, step, length);
+        group.cluster().scheduler().Advance(std::chrono::minutes(5));
+        for (size_t rank = 0; rank < LeavingGroup::kWorkers; ++rank) {
+          ASSERT_TRUE(group[rank].over) << "worker" << rank << " hangs; " << a << " and " << b << " parted at step "
+                                        << step << " for " << length;
+          ASSERT_EQ(group[rank].failure, "");
+        }
+      }
+    }
+  }
+}
+
+TEST(M2, OneThatIsReachedAgainIsWaitedFor) {
+  for (int seed = 0; seed < kOrders; ++seed) {
+    LeavingGroup group(seed);
+    group.Part(0, 3);
+    for (size_t rank : {1u, 2u}) group.StartWait(rank);
+    group.cluster().scheduler().RunReady();
+    group.Part(0, 3, /*reached=*/true);
+    group.StartWait(0);
+    group.cluster().scheduler().Advance(std::chrono::minutes(5));
+    for (size_t rank : {0u, 1u, 2u}) EXPECT_FALSE(group[rank].over) << "worker3 has not arrived";
+    group.StartWait(3);
+    group.cluster().scheduler().Advance(std::chrono::minutes(5));
+    for (size_t rank = 0; rank < LeavingGroup::kWorkers; ++rank) {
+      EXPECT_TRUE(group[rank].over) << "worker" << rank << ", seed " << seed;
+      EXPECT_EQ(group[rank].failure, "");
+    }
+  }
+}
 
 }  // namespace
 }  // namespace gradwire::sim

@@ -122,6 +122,16 @@ TEST_P(References, DroppedRightAfterBeingShared) {  // R1: the message is still 
   ExpectNothingLeft();
 }
 
+TEST_P(References, TheEndOfAHandleOnlyEnqueues) {  // O2: it may come under a role
+  std::optional<TensorRef> ref = Make(0, 1);
+  cluster.scheduler().RunReady();
+  const uint64_t sent = cluster.rpc(0).counts().sent;
+  ref.reset();
+  EXPECT_EQ(cluster.rpc(0).counts().sent, sent);
+  ExpectNothingLeft();
+  EXPECT_EQ(cluster.rpc(0).counts().sent, sent + 1) << "the drop";
+}
+
 TEST_P(References, AResultThatRefersToAFreshValueOfItsCallee) {  // R1: the handler's handle is gone before the reply
   for (size_t from = 0; from < 3; ++from) {
     const auto ref = cluster.Call<TensorRef>(from, 1, "own", int64_t{3});

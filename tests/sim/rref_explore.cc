@@ -1,10 +1,13 @@
 #include "rref_explore.h"
 
-#include <stdexcept>
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <string>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
+#include "digest_set.h"
 #include "rref_model.h"
 #include "rref_network.h"
 
@@ -38,21 +41,23 @@ const char* NameOf(Kind kind) {
     case Kind::kFetchReply: return "gets";
     case Kind::kConfirm: return "handles a Confirm of";
     case Kind::kConfirmReply: return "gets the answer to a Confirm of";
+    case Kind::kAsk: return "gets a Reconcile of";
+    case Kind::kAnswer: return "gets an answer to a Reconcile of";
+    case Kind::kMembers: return "asks about the lost for";
   }
   return "";
 }
 
-template <Mistake kMistake>
 class Explorer {
  public:
-  explicit Explorer(const ExploreBounds& bounds) : bounds_(bounds), model_(bounds.second) {}
+  explicit Explorer(const ExploreBounds& bounds) : bounds_(bounds), model_(bounds.second, bounds.late) {}
 
   ExploreReport Run() {
     ExploreReport report;
     try {
       World start;
       model_.Create(start, 0);
-      seen_.insert(start.Key());
+      IsNew(start);
       Visit(start);
     } catch (const Broken& broken) {
       report.broken = broken.what();
@@ -63,8 +68,8 @@ class Explorer {
   }
 
  private:
-  using World = typename Model<kMistake>::World;
-  using Owner = typename World::Owner;
+  using World = Model::World;
+  using Owner = Model::Owner;
 
   // The exploration, depth first: the path is the trace of what broke.
 
@@ -80,6 +85,7 @@ class Explorer {
     }
     OwnerSteps(w);
     for (int user = kFirstUser; user < kWorkers; ++user) {
+      LossSteps(w, user);
       for (const ForkId& fork : w.users[user]->Forks()) UserSteps(w, user, fork);
     }
   }
@@ -89,8 +95,37 @@ class Explorer {
     World next = w;
     path_.push_back(step);
     change(next);
-    if (seen_.insert(next.Key()).second) Visit(next);
+    if (IsNew(next)) Visit(next);
     path_.pop_back();
+  }
+
+  bool IsNew(const World& w) {
+    w.WriteKey(key_);
+    return seen_.Insert(key_);
+  }
+
+  // Losses of a user.
+
+  void LossSteps(const World& w, int user) {
+    if (w.Counts(user) && std::popcount(w.dead) < bounds_.deaths) Deaths(w, user, {}, 0);
+    if (w.Counts(user) && std::popcount(w.outcast) < bounds_.outcasts) {
+      Try(w, {kOwner, "declares lost", -1, user}, [&](World& next) { model_.CastOut(next, user); });
+    }
+    for (int who = 0; who < kWorkers; ++who) {
+      if (!w.Counts(who) || who == user || Has(w.lost[who], user)) continue;
+      const bool drained = Has(w.dead, user) && w.channels[user][who].empty();
+      if (!drained && !Has(w.outcast, user)) continue;
+      Try(w, {who, "has lost", -1, user}, [&](World& next) { model_.Lose(next, who, user); });
+    }
+  }
+
+  // Each way to lose suffixes of what it sent, to those from `other` on.
+  void Deaths(const World& w, int user, std::array<size_t, kWorkers> kept, int other) {
+    if (other == kWorkers) return Try(w, {user, "dies"}, [&](World& next) { model_.Die(next, user, kept); });
+    for (size_t n = 0; n <= w.channels[user][other].size(); ++n) {
+      kept[other] = n;
+      Deaths(w, user, kept, other + 1);
+    }
   }
 
   // What the programs do.
@@ -98,7 +133,7 @@ class Explorer {
   void OwnerSteps(const World& w) {
     for (int v = 0; v < kValues; ++v) {
       const Phase phase = w.values[v].phase;
-      if (phase == Phase::kUnborn && bounds_.second == SecondValue::kOfSameCreator) {
+      if (phase == Phase::kUnborn && bounds_.second == SecondValue::kOfSameCreator && w.Counts(kFirstUser)) {
         Try(w, {kFirstUser, "creates", v}, [&](World& next) { model_.Create(next, v); });
       }
       if (phase == Phase::kUnborn && bounds_.second == SecondValue::kOfOwner) {
@@ -121,6 +156,7 @@ class Explorer {
       Try(w, {kOwner, "waits for", v}, [&](World& next) { model_.WaitOnOwner(next, v); });
     }
     for (int to = kFirstUser; to < kWorkers && w.shares < bounds_.shares; ++to) {
+      if (Has(w.lost[kOwner], to)) continue;
       Try(w, {kOwner, "gives", v, to}, [&](World& next) { model_.Give(next, v, to); });
     }
   }
@@ -140,9 +176,9 @@ class Explorer {
     if (w.shares == bounds_.shares) return;
     Try(w, {user, "passes to its owner", v}, [&](World& next) { model_.PassToOwner(next, user, v); });
     for (int to = kFirstUser; to < kWorkers; ++to) {
-      if (to == user) continue;
+      if (to == user || Has(w.lost[user], to)) continue;
       Try(w, {user, "shares", v, to}, [&](World& next) { model_.Share(next, user, fork, v, to, false); });
-      if constexpr (kMistake == Mistake::kDropBeforeAdd) {
+      if (Rules::planted == Mistake::kDropBeforeAdd) {
         Try(w, {user, "drops and shares", v, to}, [&](World& next) { model_.Share(next, user, fork, v, to, true); });
       }
     }
@@ -153,6 +189,7 @@ class Explorer {
   // R1: what is live or in flight keeps its value, and a confirmed handle is known to the owner.
   void CheckLive(const World& w) const {
     for (int user = kFirstUser; user < kWorkers; ++user) {
+      if (!w.Counts(user)) continue;
       for (const ForkId& fork : w.users[user]->Forks()) {
         const auto& held = *w.users[user]->Find(fork);
         RequireKept(w, model_.ValueOf(held.rref), "R1: freed while a handle lives");
@@ -161,8 +198,9 @@ class Explorer {
       }
     }
     for (const auto& to_all : w.channels) {
-      for (const auto& channel : to_all) {
-        for (const Message& m : channel) {
+      for (int to = 0; to < kWorkers; ++to) {
+        if (!w.Counts(to)) continue;
+        for (const Message& m : to_all[to]) {
           const bool carries = m.kind == Kind::kGive || m.kind == Kind::kArgument || m.kind == Kind::kFetch;
           if (carries) RequireKept(w, m.value, "R1: freed while a message carries it");
         }
@@ -175,53 +213,70 @@ class Explorer {
   }
 
   void RequireKept(const World& w, int v, const char* guarantee) const {
-    const rref::Standing standing = w.owner->standing(model_.rref(v));
-    const bool counted = w.owner->fork_count(model_.rref(v)) + w.owner->hold_count(model_.rref(v)) > 0;
+    if (w.values[v].phase == Phase::kNever) return;  // R3: the one exception, a clear error at each use
+    const RRefId rref = model_.rref(v);
+    const rref::Standing standing = w.owner->standing(rref);
+    const bool counted = w.owner->fork_count(rref) + w.owner->hold_count(rref) > 0 || w.owner->in_doubt(rref);
     Require(standing == rref::Standing::kHere ? counted : w.values[v].phase == Phase::kSent, guarantee);
   }
 
-  // R2: with no live handle and nothing in flight the table is empty, each value was freed, each wait has ended.
+  // R2: with nothing in flight the owner counts exactly what is live. With no live handle either its table is empty,
+  // each value was freed, each wait has ended.
   void CheckRest(const World& w) const {
-    for (const auto& to_all : w.channels) {
-      for (const auto& channel : to_all) {
-        if (!channel.empty()) return;
-      }
-    }
-    for (int v = 0; v < kValues; ++v) {
-      if (w.values[v].phase == Phase::kMaking || w.values[v].early > 0 || w.owner->hold_count(model_.rref(v)) > 0)
-        return;
-    }
+    if (!IsQuiet(w)) return;
+    const auto counts = w.owner->counts();
+    const bool never =
+        std::any_of(w.values.begin(), w.values.end(), [](const auto& value) { return value.phase == Phase::kNever; });
+    size_t forks = 0;
     for (int user = kFirstUser; user < kWorkers; ++user) {
-      if (w.users[user]->counts().forks > 0) return;
+      if (w.Counts(user)) forks += w.users[user]->counts().forks;
     }
-    Require(w.open_fetches == 0, "C1: a fetch is never answered");
-    Require(w.open_confirms == 0, "C1: a confirm is never answered");
-    Require(w.owner->counts() == typename Owner::Counts{}, "R2: something is left in the owner's table at rest");
+    Require(never || counts.forks == forks, "R2: forks are counted that nobody holds");
+    Require(counts.tombstones == 0 || w.strays > 0, "R2: a drop is remembered for ever");
+    Require(counts.in_doubt == 0 && counts.awaited == 0, "R2: a doubt does not end");
+    for (int v = 0; v < kValues; ++v) {
+      const bool ends = w.values[v].phase != Phase::kMaking && w.values[v].early == 0;
+      if (!ends || w.owner->hold_count(model_.rref(v)) > 0) return;
+    }
+    if (forks > 0) return;
+    for (int who = 0; who < kWorkers; ++who) {
+      if (!w.Counts(who)) continue;
+      Require(w.open_fetches[who] == 0, "C1: a fetch is never answered");
+      Require(w.open_confirms[who] == 0, "C1: a confirm is never answered");
+      Require(w.users[who]->counts().asked == 0, "C1: a Reconcile is never answered");
+    }
+    Require(counts == Owner::Counts{}, "R2: something is left in the owner's table at rest");
     for (const auto& value : w.values) {
       Require(value.freed == (value.phase == Phase::kMade), "R2: a value is not freed exactly once");
     }
   }
 
+  // Nothing is in flight, and everyone knows who is lost.
+  static bool IsQuiet(const World& w) {
+    for (const auto& to_all : w.channels) {
+      for (const auto& channel : to_all) {
+        if (!channel.empty()) return false;
+      }
+    }
+    for (int who = 0; who < kWorkers; ++who) {
+      const Workers gone = w.dead | w.outcast;
+      if (w.Counts(who) && (w.lost[who] & gone) != gone) return false;
+    }
+    return true;
+  }
+
   const ExploreBounds bounds_;
-  const Model<kMistake> model_;
-  std::unordered_set<std::string> seen_;
+  const Model model_;
+  DigestSet seen_;
+  std::string key_;  // of the state looked at last
   std::vector<Step> path_;
 };
 
 }  // namespace
 
 ExploreReport Explore(const ExploreBounds& bounds, Mistake mistake) {
-  switch (mistake) {
-    case Mistake::kNone: return Explorer<Mistake::kNone>(bounds).Run();
-    case Mistake::kDropBeforeAdd: return Explorer<Mistake::kDropBeforeAdd>(bounds).Run();
-    case Mistake::kLateHold: return Explorer<Mistake::kLateHold>(bounds).Run();
-    case Mistake::kNoTombstone: return Explorer<Mistake::kNoTombstone>(bounds).Run();
-    case Mistake::kTombstoneAfterFree: return Explorer<Mistake::kTombstoneAfterFree>(bounds).Run();
-    case Mistake::kFetchBeforeCreate: return Explorer<Mistake::kFetchBeforeCreate>(bounds).Run();
-    case Mistake::kFetchKeepsNothing: return Explorer<Mistake::kFetchKeepsNothing>(bounds).Run();
-    case Mistake::kConfirmAtOnce: return Explorer<Mistake::kConfirmAtOnce>(bounds).Run();
-  }
-  throw std::logic_error("no such mistake");
+  Rules::planted = mistake;
+  return Explorer(bounds).Run();
 }
 
 }  // namespace gradwire::sim

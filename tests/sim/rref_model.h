@@ -2,6 +2,7 @@
 // functions of a State, one for each thing that can happen; a mistake of Mistake is built in.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -14,33 +15,11 @@
 #include "rref/owner_table_inl.h"
 #include "rref_explore.h"
 #include "rref_network.h"
+#include "rref_rules.h"
 
 namespace gradwire::sim {
 
 using rref::Standing;
-
-template <Mistake>
-struct Rules : rref::OwnerRules {};
-template <>
-struct Rules<Mistake::kNoTombstone> : rref::OwnerRules {
-  static constexpr bool kRememberEarlyDrops = false;
-};
-template <>
-struct Rules<Mistake::kTombstoneAfterFree> : rref::OwnerRules {
-  static constexpr bool kForgetWhatIsGone = false;
-};
-template <>
-struct Rules<Mistake::kFetchBeforeCreate> : rref::OwnerRules {
-  static constexpr bool kFetchWaitsForCreation = false;
-};
-template <>
-struct Rules<Mistake::kFetchKeepsNothing> : rref::OwnerRules {
-  static constexpr bool kFetchKeepsTheValue = false;
-};
-template <>
-struct Rules<Mistake::kConfirmAtOnce> : rref::OwnerRules {
-  static constexpr bool kConfirmWaitsForAdd = false;
-};
 
 struct Broken : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -55,16 +34,21 @@ struct Numbered : rref::Value {
   int number;
 };
 
-template <Mistake kMistake>
+// The values themselves: the same ones in all explorations, as the tables are that hold them.
+inline const std::array<rref::Result, kValues>& Results() {
+  static const std::array<rref::Result, kValues> results{rref::Result::Of(std::make_shared<Numbered>(0)),
+                                                         rref::Result::Of(std::make_shared<Numbered>(1))};
+  return results;
+}
+
 class Model {
  public:
-  using World = State<Rules<kMistake>>;
-  using Owner = typename World::Owner;
+  using World = State;
+  using Owner = State::Owner;
 
-  explicit Model(SecondValue second) {
+  Model(SecondValue second, bool late) : late_(late) {
     const bool of_owner = second == SecondValue::kOfOwner;
     rrefs_ = {RRefId{Worker(kFirstUser), 0}, of_owner ? RRefId{Worker(kOwner), 0} : RRefId{Worker(kFirstUser), 2}};
-    for (int v = 0; v < kValues; ++v) results_.push_back(rref::Result::Of(std::make_shared<Numbered>(v)));
   }
 
   RRefId rref(int v) const { return rrefs_[v]; }
@@ -117,18 +101,52 @@ class Model {
     w.Send(user, kOwner, {Kind::kDrop, static_cast<uint8_t>(v), fork});
   }
 
+  // Losses.
+
+  // A user dies: of what it sent to each, only the first `kept` messages arrive.
+  void Die(World& w, int user, const std::array<size_t, kWorkers>& kept) const {
+    Insert(w.dead, user);
+    w.users[user].Step([](rref::UserTable& table) { return table = rref::UserTable(), true; });
+    w.open_fetches[user] = w.open_confirms[user] = 0;
+    for (int other = 0; other < kWorkers; ++other) {
+      w.channels[other][user].clear();
+      w.channels[user][other].resize(kept[other]);
+    }
+  }
+
+  // The owner's judge declares a user lost that lives: their session ends, whatever is on its way.
+  void CastOut(World& w, int user) const {
+    Insert(w.outcast, user);
+    Lose(w, kOwner, user);
+  }
+
+  // `who` has lost `peer`: no message of it is left, or their session ends before it.
+  void Lose(World& w, int who, int peer) const {
+    Insert(w.lost[who], peer);
+    w.EndSession(who, peer);
+    if (who != kOwner) {
+      return Carry(w, who, w.users[who].Step([&](rref::UserTable& t) { return t.PeerLost(Worker(peer)); }), true);
+    }
+    for (auto& value : w.values) {
+      if (peer == kFirstUser && value.phase == Phase::kSent) value.phase = Phase::kNever;
+    }
+    Carry(w, w.owner.Step([&](Owner& table) {
+      return table.PeerLost(Worker(peer), std::make_shared<const Failure>(Failure{.code = ErrorCode::kDisconnected}));
+    }));
+  }
+
   void PassToOwner(World& w, int user, int v) const {
     ++w.shares;
     w.Send(user, kOwner, {Kind::kArgument, static_cast<uint8_t>(v), {}});
   }
 
   void Fetch(World& w, int user, int v) const {
-    ++w.fetches, ++w.open_fetches;
+    ++w.fetches, ++w.open_fetches[user];
     w.Send(user, kOwner, {Kind::kFetch, static_cast<uint8_t>(v), {}});
   }
 
   void Confirm(World& w, int user, ForkId fork) const {
-    ++w.confirms, ++w.open_confirms;
+    ++w.confirms, ++w.open_confirms[user];
     Carry(w, user, w.users[user].Step([&](rref::UserTable& table) { return table.Confirm(fork, 0); }), true);
   }
 
@@ -137,7 +155,7 @@ class Model {
   }
 
   void WaitOnOwner(World& w, int v) const {
-    ++w.fetches, ++w.open_fetches;
+    ++w.fetches, ++w.open_fetches[kOwner];
     Carry(w, w.owner.Step([&](Owner& table) { return table.Fetch(rrefs_[v], FetchWaiter(kOwner, v)); }));
   }
 
@@ -165,20 +183,23 @@ class Model {
 
   void TakeHold(World& w, int v) const {
     const Standing standing = w.owner.Step([&](Owner& table) { return table.Hold(rrefs_[v]); });
-    Require(standing != Standing::kNoLonger, "R1: an argument names a value that is gone");
+    const bool expected = standing != Standing::kNoLonger || w.values[v].phase == Phase::kNever;
+    Require(expected, "R1: an argument names a value that is gone");
   }
 
   void OwnerReceives(World& w, int from, const Message& m) const {
     const RRefId rref = rrefs_[m.value];
+    if (m.kind == Kind::kAnswer) return OwnerGetsAnswer(w, from, m);
+    if (m.kind == Kind::kMembers) return BeginRounds(w);
     if (m.kind == Kind::kArgument) {
-      if constexpr (kMistake == Mistake::kLateHold) {
+      if (Rules::planted == Mistake::kLateHold) {
         ++w.values[m.value].early;
       } else {
         TakeHold(w, m.value);
       }
       return;
     }
-    Carry(w, w.owner.Step([&](Owner& table) -> typename Owner::Actions {
+    Carry(w, w.owner.Step([&](Owner& table) -> Owner::Actions {
       switch (m.kind) {
         case Kind::kCreate: {
           auto actions = table.Create(rref, m.fork, Worker(from));
@@ -187,12 +208,44 @@ class Model {
           return std::move(*actions);
         }
         case Kind::kAdd: return table.AddFork(rref, m.fork, Worker(m.other));
-        case Kind::kDrop: return table.DropFork(rref, m.fork);
+        case Kind::kDrop: return table.DropFork(rref, m.fork, Worker(from));
         case Kind::kFetch: return table.Fetch(rref, FetchWaiter(from, m.value));
         case Kind::kConfirm: return table.Confirm(rref, m.fork, ConfirmWaiter(from, m));
         default: throw std::logic_error("not a message for the owner");
       }
     }));
+  }
+
+  void BeginRounds(World& w) const {
+    Carry(w, w.owner.Step([&](Owner& table) {
+      return table.BeginRounds({Worker(kOwner), Worker(kFirstUser), Worker(kFirstUser + 1), Worker(kWorkers - 1)});
+    }));
+  }
+
+  // An answer may be looked at some time after it has arrived: its fork says whose it is then.
+  void OwnerGetsAnswer(World& w, int from, Message m) const {
+    if (from != kOwner) {
+      m.fork.creator = Worker(from);
+      if (late_) return w.Send(kOwner, kOwner, m);
+    }
+    std::vector<rref::Gift> gifts;
+    const WorkerId about = Worker(m.other);
+    for (int v = 0; v < kValues; ++v) {
+      for (uint64_t number = 0; number < 8; ++number) {
+        if (m.gifts[v] >> number & 1) gifts.push_back({rrefs_[v], {about, number}});
+      }
+    }
+    Carry(w, w.owner.Step([&](Owner& table) { return table.Reconciled(m.fork.creator, about, gifts); }));
+  }
+
+  void UserGetsQuestion(World& w, int user, WorkerId about) const {
+    const auto ask = [&](rref::UserTable& table) { return table.Reconcile(Worker(kOwner), about, NumberOf(about)); };
+    if (Rules::planted == Mistake::kNoFence) {
+      rref::UserTable hasty = *w.users[user].operator->();
+      static_cast<void>(hasty.PeerLost(about));
+      return Carry(w, user, ask(hasty), true);
+    }
+    Carry(w, user, w.users[user].Step(ask), true);
   }
 
   void UserReceives(World& w, int from, int user, const Message& m) const {
@@ -206,10 +259,11 @@ class Model {
       case Kind::kGive:
         Require(table.Step([&](rref::UserTable& t) {
           return t.Received(rrefs_[m.value], m.fork, Worker(kOwner), Worker(from));
-        }),
+        }) == rref::Arrival::kTaken,
                 "a fork arrives twice");
         break;
-      case Kind::kFetchReply: FetchAnswered(w, m.value, ended); break;
+      case Kind::kAsk: UserGetsQuestion(w, user, Worker(m.other)); break;
+      case Kind::kFetchReply: FetchAnswered(w, user, m.value, ended); break;
       case Kind::kConfirmReply:
         Carry(w, user, table.Step([&](rref::UserTable& t) { return t.ConfirmReplied(m.fork, failure); }), true);
         break;
@@ -217,8 +271,9 @@ class Model {
     }
   }
 
-  void FetchAnswered(World& w, int v, Ended ended) const {
-    --w.open_fetches;
+  void FetchAnswered(World& w, int who, int v, Ended ended) const {
+    --w.open_fetches[who];
+    if (w.values[v].phase == Phase::kNever) return Require(ended == Ended::kGone, "R3: a value that was never made");
     Require(ended != Ended::kGone, "R1: a fetch through a live handle finds the value gone");
     Require((ended == Ended::kFailed) == (w.values[v].phase == Phase::kFailed), "a fetch gets another's answer");
   }
@@ -235,7 +290,7 @@ class Model {
     return static_cast<uint8_t>(result.failure->code == ErrorCode::kRemote ? Ended::kFailed : Ended::kGone);
   }
 
-  void Carry(World& w, const typename Owner::Actions& actions) const {
+  void Carry(World& w, const Owner::Actions& actions) const {
     for (const auto& action : actions) {
       if (const auto* free = std::get_if<rref::Free>(&action)) {
         ++w.values[static_cast<const Numbered&>(*free->value).number].freed;
@@ -245,10 +300,14 @@ class Model {
         const uint8_t end = EndOf(fetch->result);
         if (fetch->result.value) Require(fetch->result.value == results_[v].value, "a fetch gets another value");
         if (who == kOwner) {
-          FetchAnswered(w, v, static_cast<Ended>(end));
+          FetchAnswered(w, kOwner, v, static_cast<Ended>(end));
         } else {
           w.Send(kOwner, who, {Kind::kFetchReply, v, {}, end});
         }
+      } else if (std::holds_alternative<rref::NeedMembers>(action)) {
+        late_ ? w.Send(kOwner, kOwner, {Kind::kMembers, 0, {}}) : BeginRounds(w);
+      } else if (const auto* ask = std::get_if<rref::AskReconcile>(&action)) {
+        w.Send(kOwner, NumberOf(ask->whom), {Kind::kAsk, 0, {}, static_cast<uint8_t>(NumberOf(ask->about))});
       } else {
         const auto& confirm = std::get<rref::AnswerConfirm>(action);
         const int who = static_cast<int>(confirm.waiter >> 1 & 7);
@@ -267,15 +326,24 @@ class Model {
         w.Send(user, NumberOf(drop->owner), {Kind::kDrop, static_cast<uint8_t>(ValueOf(drop->rref)), drop->fork});
       } else if (const auto* ask = std::get_if<rref::SendConfirm>(&action)) {
         w.Send(user, NumberOf(ask->owner), {Kind::kConfirm, static_cast<uint8_t>(ValueOf(ask->rref)), ask->fork});
-      } else {
-        --w.open_confirms;
-        Require(!live || !std::get<rref::AnswerConfirm>(action).failure, "R1: a live handle is not confirmed");
-      }
+      } else if (const auto* answer = std::get_if<rref::AnswerReconcile>(&action)) {
+        Message message{Kind::kAnswer, 0, {}, static_cast<uint8_t>(answer->waiter)};
+        for (const rref::Gift& gift : answer->gifts) {
+          message.gifts[ValueOf(gift.rref)] |= static_cast<uint8_t>(1 << gift.fork.number);
+        }
+        w.Send(user, kOwner, message);
+      } else if (const auto* confirm = std::get_if<rref::AnswerConfirm>(&action)) {
+        --w.open_confirms[user];
+        const bool never = std::any_of(w.values.begin(), w.values.end(),
+                                       [](const auto& value) { return value.phase == Phase::kNever; });
+        Require(!live || never || !confirm->failure, "R1: a live handle is not confirmed");
+      }  // a Probe finds out what Lose() tells at any time
     }
   }
 
+  const bool late_;
   std::array<RRefId, kValues> rrefs_;
-  std::vector<rref::Result> results_;
+  const std::array<rref::Result, kValues>& results_ = Results();
 };
 
 }  // namespace gradwire::sim

@@ -27,6 +27,7 @@ SimScheduler::Program*& SimScheduler::current() {
 }
 
 SimScheduler::~SimScheduler() {
+  programs_.splice(programs_.end(), idle_);
   for (Program& program : programs_) {
     program.abandoned = true;
     program.go.release();
@@ -34,7 +35,10 @@ SimScheduler::~SimScheduler() {
   }
 }
 
-bool SimScheduler::InTask() const { return current() == nullptr && depth_ > 0; }
+bool SimScheduler::InTask() const {
+  const Program* const program = current();
+  return program ? program->is_apart : depth_ > 0;
+}
 
 void SimScheduler::Spawn(Task body) {
   Program& program = programs_.emplace_back();
@@ -46,6 +50,31 @@ void SimScheduler::Spawn(Task body) {
     program.over = true;
     program.back.release();
   });
+}
+
+void SimScheduler::PostApart(const SimNode* node, Task task) {
+  const bool is_new = idle_.empty();
+  if (is_new) idle_.emplace_back();
+  programs_.splice(programs_.end(), idle_, idle_.begin());
+  Program& program = programs_.back();
+  program.is_apart = true;
+  program.task = std::move(task);
+  program.frozen_with = node;
+  program.end = now_;  // due at once
+  if (is_new) program.thread = std::thread([this, &program] { RunApart(program); });
+}
+
+void SimScheduler::RunApart(Program& me) {
+  current() = &me;
+  for (;;) {
+    me.go.acquire();
+    if (me.abandoned) break;
+    me.frozen_with = nullptr;
+    me.task();
+    me.task = nullptr;
+    me.back.release();
+  }
+  me.task = nullptr;
 }
 
 bool SimScheduler::AwaitInProgram(Program& me, const SimNode* node, Event& event, std::optional<Duration> limit) {
@@ -65,9 +94,12 @@ bool SimScheduler::AwaitInProgram(Program& me, const SimNode* node, Event& event
 void SimScheduler::Resume(Program& program) {
   program.go.release();
   program.back.acquire();
-  if (!program.over) return;
+  if (!program.over && !(program.is_apart && !program.task)) return;
+  const auto is_it = [&](const Program& each) { return &each == &program; };
+  const auto at = std::find_if(programs_.begin(), programs_.end(), is_it);
+  if (program.is_apart) return idle_.splice(idle_.begin(), programs_, at);
   program.thread.join();
-  programs_.remove_if([&](const Program& each) { return &each == &program; });
+  programs_.erase(at);
 }
 
 bool SimScheduler::RunOne() {

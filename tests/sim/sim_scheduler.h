@@ -3,11 +3,12 @@
 // frozen.
 #pragma once
 
+#include <condition_variable>
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
-#include <semaphore>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -38,6 +39,9 @@ class SimScheduler final : public Clock, public Executor {
   bool OwnsThisThread() const override { return false; }  // its end waits for no task
   // Runs `body` as a thread of a program does: while it waits, others go on. One runs at a time.
   void Spawn(Task body);
+  // Runs it soon, unless `node` is frozen, as a task that may wait for long: others run on top of any other task that
+  // waits, and it goes on only when they are over.
+  void PostApart(const SimNode* node, Task task);
 
   // Runs everything that can run now; timers are left alone.
   void RunReady();
@@ -49,21 +53,44 @@ class SimScheduler final : public Clock, public Executor {
 
  private:
   friend class SimNode;
+  // The standard semaphores spin by giving the processor away first, which costs a whole slice of time where others
+  // want it.
+  class Turn {
+   public:
+    void acquire() {
+      std::unique_lock lock(mutex_);
+      given_.wait(lock, [this] { return is_mine_; });
+      is_mine_ = false;
+    }
+    void release() {
+      std::lock_guard lock(mutex_);
+      is_mine_ = true;
+      given_.notify_one();
+    }
+
+   private:
+    std::mutex mutex_;
+    std::condition_variable given_;
+    bool is_mine_ = false;
+  };
   // A thread of its own only to have a stack: it and the scheduler hand the turn to each other.
   struct Program {
     std::thread thread;
-    std::binary_semaphore go{0}, back{0};
+    Turn go, back;
     Event* event = nullptr;                // waited for
     const SimNode* frozen_with = nullptr;  // the node by which it waits; may be nullptr
     TimePoint end{};
     bool over = false;
     bool abandoned = false;
+    Task task;              // of PostApart(), to run
+    bool is_apart = false;  // its thread runs one after the other
   };
   static Program*& current();
 
   bool AwaitAs(const SimNode* node, Event& event, std::optional<Duration> limit);
   bool AwaitInProgram(Program& me, const SimNode* node, Event& event, std::optional<Duration> limit);
   void Resume(Program& program);
+  void RunApart(Program& me);
   bool RunOne();
   bool FireNext(TimePoint until);
 
@@ -71,6 +98,7 @@ class SimScheduler final : public Clock, public Executor {
   TimePoint now_{std::chrono::hours(1)};
   std::vector<Task> runnable_;
   std::list<Program> programs_;
+  std::list<Program> idle_;  // for PostApart()
   std::map<std::pair<TimePoint, TimerId>, Task> timers_;
   std::map<TimerId, TimePoint> when_;
   TimerId last_timer_ = 0;
@@ -95,7 +123,7 @@ class SimNode final : public Clock, public Executor, public std::enable_shared_f
   void Cancel(TimerId id) override;
 
   void Post(Task task) override;
-  void PostHandler(uint64_t, Task task) override { Post(std::move(task)); }
+  void PostHandler(uint64_t, Task task) override { scheduler_->PostApart(this, std::move(task)); }
   bool Await(Event& event, std::optional<Duration> limit = std::nullopt) override;
   bool InTask() const override { return scheduler_->InTask(); }
   bool OwnsThisThread() const override { return false; }

@@ -28,9 +28,13 @@ void InprocNetwork::State::Remove(const std::string& address) {
 
 std::shared_ptr<InprocListener> InprocNetwork::State::Find(const std::string& from, const std::string& to) {
   std::lock_guard lock(mutex);
-  if (killed.contains(from) || killed.contains(to)) return nullptr;
+  if (IsKilledLocked(from, to)) return nullptr;
   auto it = listeners.find(to);
   return it == listeners.end() ? nullptr : it->second.lock();
+}
+
+bool InprocNetwork::State::IsKilledLocked(const std::string& from, const std::string& to) const {
+  return from != to && (killed.contains(from) || killed.contains(to));
 }
 
 bool InprocNetwork::State::AreParted(const std::string& one, const std::string& other) {
@@ -47,7 +51,7 @@ void InprocNetwork::State::AddConnection(const std::string& from, const std::str
   std::lock_guard lock(mutex);
   std::erase_if(connections, [](const Connected& each) { return each.expired(); });
   connections.push_back({.from = from, .to = to, .forth = near.out(), .back = far.out()});
-  if (killed.contains(from) || killed.contains(to)) {
+  if (IsKilledLocked(from, to)) {
     near.out()->Cut({});
     far.out()->Cut({});
   } else if (ArePartedLocked(from, to)) {
@@ -70,7 +74,7 @@ std::vector<std::shared_ptr<InprocLine>> InprocNetwork::State::Lines(
 }
 
 void InprocNetwork::Cut(const std::string& address, const Survivors& survivors) {
-  const auto of_address = [&](const Connected& each) { return each.from == address || each.to == address; };
+  const auto of_address = [&](const Connected& each) { return (each.from == address) != (each.to == address); };
   for (const auto& line : state_->Lines(of_address)) line->Cut(survivors);
 }
 

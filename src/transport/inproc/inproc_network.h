@@ -22,7 +22,8 @@ class InprocListener;
 class InprocTiming;
 
 // Any thread. May end before its transports. A transport is named by the address that it listens at; one that does not
-// listen has no name, and only what it connects to can be told apart.
+// listen has no name, and only what it connects to can be told apart. What a transport has with itself stays, as inside
+// of a process nothing breaks.
 class InprocNetwork {
  public:
   struct Options {
@@ -40,8 +41,8 @@ class InprocNetwork {
   // yet, the first ones. Must not call back into the network. Empty: none arrive.
   using Survivors = std::function<size_t(size_t waiting)>;
 
-  // Breaks all connections of the transport at `address`, whichever side connected. Both sides end with kDisconnected,
-  // each once it has what survives. Later connects work.
+  // Breaks all connections of the transport at `address` with others, whoever connected. Both sides end with
+  // kDisconnected, each once it has what survives. Later connects work.
   void Cut(const std::string& address, const Survivors& survivors = {});
   // The same for those between two transports.
   void Cut(const std::string& one, const std::string& other, const Survivors& survivors = {});
@@ -69,6 +70,7 @@ class InprocNetwork {
     // Who listens at `to`, for who listens at `from`; nullptr: nobody does.
     std::shared_ptr<InprocListener> Find(const std::string& from, const std::string& to);
     bool AreParted(const std::string& one, const std::string& other);
+    bool IsKilledLocked(const std::string& from, const std::string& to) const;
     bool ArePartedLocked(const std::string& one, const std::string& other) const;
     void AddConnection(const std::string& from, const std::string& to, const InprocEnd& near, const InprocEnd& far);
     // The lines of connections for which `chosen` is true.

@@ -25,11 +25,12 @@ class InprocTransport final : public Transport {
   void Connect(const std::string& address, TimePoint limit, ConnectCallback callback) override;
   // Waits by the executor's Await(): in simulation, tasks run inside.
   void Stop() override;
+  const std::string& address() const { return address_; }  // empty: not listening
 
  private:
   const std::shared_ptr<InprocNetwork::State> network_;
   const std::shared_ptr<InprocListener> state_;
-  std::string address_;  // empty: not listening
+  std::string address_;
 };
 
 }  // namespace gradwire::transport

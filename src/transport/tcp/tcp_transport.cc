@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/event.h"
+#include "base/fork_close.h"
 #include "base/log.h"
 #include "transport/tcp/tcp_address.h"
 #include "transport/tcp/tcp_connection.h"
@@ -26,7 +27,7 @@ Failure NotConnected(const std::string& address, const std::string& why, ErrorCo
 }
 
 int OpenSocket(const TcpAddress& address) {
-  return socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  return CloseInForkedChildren(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
 }  // namespace
@@ -70,7 +71,7 @@ void TcpTransport::State::WatchListener() {
 
 void TcpTransport::State::AcceptFromLoop() {
   while (!stopped) {
-    const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = CloseInForkedChildren(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd >= 0) {
       accept(TcpConnection::Make(loop, fd, open));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
