@@ -21,12 +21,12 @@ demo: build-release-gradwire_package
 test: system-packages build-release-all
 	$(IN_VENV) python tools/tidy.py
 	$(IN_VENV) ruff check -q . && ruff format -q --check . && echo "ruff: clean"
-	$(IN_VENV) ctest --preset release
+	$(IN_VENV) ctest --preset release -j $(JOBS)
 	$(IN_VENV) MYPYPATH=python mypy python/gradwire
 	$(IN_VENV) $(BUILT_PACKAGE) pytest tests/python
 
 test-asan test-tsan: test-%: system-packages build-%-all
-	$(IN_VENV) ctest --preset $*
+	$(IN_VENV) ctest --preset $* -j $(JOBS)
 
 # Whether the simulated jobs notice mistakes that are planted in the library (tests/sim/planted_test.cc).
 test-planted: system-packages build-planted-planted_tests

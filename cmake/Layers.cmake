@@ -62,6 +62,9 @@ function(gradwire_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
+  if(GRADWIRE_SANITIZE)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 3")  # instrumented code is several times slower
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   # The whole output of a program of many cases is only read when it fails: ctest --output-on-failure.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})

@@ -33,10 +33,13 @@ struct Failure {
   ErrorCode code = ErrorCode::kInternal;
   std::string text;       // complete sentence for a person; names worker, function and cause; never parsed
   std::string worker;     // name of the worker where it happened
-  std::string type_name;  // kRemote: type of the exception on the callee, "ValueError" or "c10::IndexError"
+  std::string type_name;  // kRemote: type of the exception on the callee, "ValueError" or "c10::IndexError"; kHasLeft
   std::string traceback;  // kRemote: formatted, may be empty
   std::string pickled;    // kRemote from Python: the pickled exception, may be empty
 };
+
+// The type_name of a kDisconnected for a worker that has left by itself: it is not lost.
+inline constexpr std::string_view kHasLeft = "HasLeft";
 
 // The only exception that the library throws across its public interface.
 class GRADWIRE_API Error : public std::runtime_error {

@@ -85,9 +85,15 @@ class GRADWIRE_API Worker {
   Worker(const Worker&) = delete;
 
   const WorkerInfo& info() const;
-  WorkerInfo worker_info(const std::string& name) const;  // Error(kUnknownWorker)
+  // Error(kUnknownWorker). A worker that is gone is found until another takes its name: calls to it fail with
+  // kDisconnected, and say why. So do calls to the WorkerInfo of one whose name another has taken.
+  WorkerInfo worker_info(const std::string& name) const;
   WorkerInfo worker_info(int64_t rank) const;
-  std::vector<WorkerInfo> worker_infos() const;  // by rank
+  std::vector<WorkerInfo> worker_infos() const;  // of those who are there, by rank
+  // Calls `callback` on the pool, once for each worker that is lost from now on or was before: not for one that leaves
+  // by itself, nor once this worker leaves. One callback runs at a time, in the order of the losses; what it throws is
+  // logged.
+  void on_worker_lost(std::function<void(const WorkerInfo&, const Failure& reason)> callback);
   bool group_is_open() const;
   std::string published(int64_t rank) const;  // what that worker has given as WorkerOptions::published
   Functions& functions();
@@ -151,9 +157,9 @@ class GRADWIRE_API Worker {
   }
 
   // What each of `workers` has passed, by name, once all of them have called this with the same names; without names,
-  // all workers of the group. Several at a time of one set of workers must be made in one order everywhere. The first
-  // whose timeout passes (by default that of calls) ends it for all: Error(kTimedOut) names who has not come;
-  // kDisconnected names who is gone.
+  // all workers of the group, of an open one those who are there. The values are copies, the own one too. Several at a
+  // time of one set of workers must be made in one order everywhere. The first whose timeout passes (by default that of
+  // calls) ends it for all: Error(kTimedOut) names who has not come; kDisconnected names who is gone.
   template <class T>
   std::map<std::string, T> all_gather(const T& value, std::vector<std::string> workers = {}, CallOptions options = {}) {
     std::map<std::string, T> all;
@@ -185,7 +191,8 @@ class GRADWIRE_API Worker {
   std::shared_ptr<detail::FutureState> NewFuture();
 
   // ---- The steps of shutdown(), for who puts its own between them. ----
-  // Waits until all workers have called this equally often and the group is quiet. `timeout` and errors as of shutdown.
+  // Waits until all workers have called this equally often and the group is quiet. `timeout` and errors as of shutdown,
+  // which makes three such rounds: drops its references after the first, and looks for leaks after the second.
   void AwaitQuiet(std::chrono::milliseconds timeout);
   // Lets go of all references that the program still holds here; each later use of one is an error that says so (R5).
   void DropReferences();

@@ -14,7 +14,7 @@
 namespace gradwire::python {
 namespace {
 
-WorkerInfo CheckedInfo(std::string name, int64_t id) {
+WorkerInfo CheckedInfo(std::string name, int64_t id, uint32_t incarnation = 0) {
   if (name.empty()) throw Error(ErrorCode::kInvalid, "Worker name must be non-empty");
   if (name.size() >= 128) throw Error(ErrorCode::kInvalid, "Worker name must be shorter than 128 characters");
   const bool valid = std::all_of(name.begin(), name.end(),
@@ -22,12 +22,13 @@ WorkerInfo CheckedInfo(std::string name, int64_t id) {
   if (!valid) {
     throw Error(ErrorCode::kInvalid, "Worker name must match [A-Za-z0-9_:-]+, which '" + name + "' does not");
   }
-  return {std::move(name), id};
+  return {std::move(name), id, incarnation};
 }
 
 void BindWorkerInfo(py::module_& module) {
   py::class_<WorkerInfo>(module, "WorkerInfo")
-      .def(py::init(&CheckedInfo), py::arg("name"), py::arg("id"))
+      .def(py::init([](std::string name, int64_t id) { return CheckedInfo(std::move(name), id); }), py::arg("name"),
+           py::arg("id"))
       .def_readonly("name", &WorkerInfo::name)
       .def_readonly("id", &WorkerInfo::id)
       .def(py::self == py::self)
@@ -36,9 +37,10 @@ void BindWorkerInfo(py::module_& module) {
            [](const WorkerInfo& self) {
              return "WorkerInfo(id=" + std::to_string(self.id) + ", name=" + self.name + ")";
            })
-      .def(py::pickle([](const WorkerInfo& self) { return py::make_tuple(self.name, self.id); },
+      .def(py::pickle([](const WorkerInfo& self) { return py::make_tuple(self.name, self.id, self.incarnation); },
                       [](const py::tuple& state) {
-                        return CheckedInfo(py::cast<std::string>(state[0]), py::cast<int64_t>(state[1]));
+                        return CheckedInfo(py::cast<std::string>(state[0]), py::cast<int64_t>(state[1]),
+                                           py::cast<uint32_t>(state[2]));
                       }));
 }
 
@@ -87,7 +89,8 @@ void BindWorker(py::module_& module) {
       .def("remote", &PythonWorker::Remote, py::arg("to"), py::arg("func"), py::arg("args"), py::arg("kwargs"),
            py::arg("timeout"))
       .def("all_gather", &PythonWorker::AllGather, py::arg("value"), py::arg("names"), py::arg("timeout"),
-           py::arg("shown_as") = "all_gather")
+           py::arg("shown_as") = "all_gather", py::arg("own_limit") = 0.0)
+      .def("on_worker_lost", &PythonWorker::OnWorkerLost, py::arg("callback"))
       .def("group_is_open", [](PythonWorker& self) { return self.worker().group_is_open(); })
       .def("info", [](PythonWorker& self) { return self.worker().info(); })
       .def("published",

@@ -191,18 +191,42 @@ std::shared_ptr<RRefHandle> PythonWorker::Own(py::object value, std::string type
 }
 
 py::dict PythonWorker::AllGather(py::handle value, const std::optional<std::vector<std::string>>& names,
-                                 py::handle timeout, std::string shown_as) {
+                                 py::handle timeout, std::string shown_as, double own_limit) {
   CheckMayWait();
   Worker& worker = this->worker();
+  const auto begin = std::chrono::steady_clock::now();
   Payload payload = EncodePython(value);
+  const auto encoded = std::chrono::steady_clock::now();
   CallOptions options = WithTimeout(timeout);
   options.shown_as = std::move(shown_as);
   const auto parts = WithoutLock([&] {
     return worker.AllGather(std::move(payload), names.value_or(std::vector<std::string>()), std::move(options));
   });
+  const auto gathered = std::chrono::steady_clock::now();
   py::dict values;
   for (const auto& [name, part] : parts) values[py::str(name)] = DecodePython(part);
+  const auto own = encoded - begin + (std::chrono::steady_clock::now() - gathered);
+  if (own_limit > 0 && own > ToMilliseconds(own_limit)) {
+    throw Error(ErrorCode::kTimedOut, "RPC ran for more than set timeout (" +
+                                          std::to_string(ToMilliseconds(own_limit).count()) +
+                                          " ms): so long it took to pickle and unpickle what was gathered");
+  }
   return values;
+}
+
+void PythonWorker::OnWorkerLost(py::object callback) {
+  Worker& worker = this->worker();
+  auto held = std::make_shared<SharedObject>(std::move(callback));
+  auto tell = [held](const WorkerInfo& lost, const Failure& reason) {
+    if (!InterpreterLives()) return;
+    const Locked locked;
+    try {
+      held->get()(lost, reason.text);
+    } catch (const py::error_already_set& error) {
+      throw Error(ErrorCode::kRemote, error.what());
+    }
+  };
+  WithoutLock([&] { worker.on_worker_lost(std::move(tell)); });
 }
 
 void PythonWorker::Serve() { ServeCalls(); }

@@ -47,9 +47,13 @@ class PythonWorker {
   py::object Remote(py::handle to, py::handle function, py::handle args, py::handle kwargs, py::handle timeout);
   std::shared_ptr<RRefHandle> Own(py::object value, std::string type_name);
 
-  // Name -> value of each worker; `names` None: all.
+  // Name -> value of each worker; `names` None: all. When to encode and decode here has taken longer than `own_limit`
+  // (seconds; 0: none), Error(kTimedOut) in the end: the others have not waited in vain.
   py::dict AllGather(py::handle value, const std::optional<std::vector<std::string>>& names, py::handle timeout,
-                     std::string shown_as);
+                     std::string shown_as, double own_limit);
+
+  // callback(info, reason), with the lock, on a thread of the worker; what it raises is logged.
+  void OnWorkerLost(py::object callback);
 
   // Until this is called, calls of Python functions from others wait here.
   void Serve();

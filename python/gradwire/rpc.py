@@ -3,6 +3,7 @@
 Each process calls `init_rpc` once, then `rpc_sync`, `rpc_async` and `remote`, and at its end `shutdown`.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
@@ -37,6 +38,7 @@ __all__ = [
     "backend_registered",
     "barrier",
     "construct_rpc_backend_options",
+    "counts",
     "get_rpc_timeout",
     "get_worker_info",
     "get_worker_infos",
@@ -44,6 +46,7 @@ __all__ = [
     "init_rpc",
     "is_available",
     "load_functions",
+    "on_worker_lost",
     "register_backend",
     "register_function",
     "remote",
@@ -54,6 +57,8 @@ __all__ = [
 ]
 
 UNSET_RPC_TIMEOUT: float = _C.UNSET_TIMEOUT
+
+_log = logging.getLogger("gradwire")
 
 To: TypeAlias = str | int | WorkerInfo
 Function: TypeAlias = Callable[..., Any] | str
@@ -132,8 +137,34 @@ def get_worker_info(worker_name: str | int | None = None) -> WorkerInfo:
 
 
 def get_worker_infos() -> list[WorkerInfo]:
-    """Name and id of all workers of the group, by id."""
+    """Name and id of the workers that are there, by id; a lost one is not."""
     return _default.required().infos()
+
+
+def on_worker_lost(callback: Callable[[WorkerInfo, str], object]) -> None:
+    """Calls `callback(info, reason)` once for each worker that is lost from now on, or has been before.
+
+    A worker that leaves by itself is not lost, nor is anybody once this worker leaves. The callback runs on a thread of
+    the worker, one at a time, in the order of the losses; it may make calls. What it raises is logged.
+    """
+
+    def tell(info: WorkerInfo, reason: str) -> None:
+        try:
+            callback(info, reason)
+        except Exception:
+            _log.exception("the callback of on_worker_lost() failed for worker %r", info.name)
+
+    if not callable(callback):
+        raise TypeError(f"on_worker_lost() takes a callable, not {callback!r}")
+    _default.required().on_worker_lost(tell)
+
+
+def counts() -> dict[str, int]:
+    """How much of everything this worker has now, to see what is stuck or grows: calls that wait for their reply
+    (`pending_calls`) or run here (`serving_calls`), values that others hold (`owned_rrefs`, by so many `forks`),
+    references held (`held_rrefs`, `creating_rrefs` of them not confirmed yet), `waiting_fetches`, `autograd_contexts`
+    and `backward_passes`."""
+    return _default.required().counts()
 
 
 def all_gather(value: Any, workers: Iterable[str] | None = None, timeout: float = UNSET_RPC_TIMEOUT) -> dict[str, Any]:

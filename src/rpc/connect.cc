@@ -37,7 +37,7 @@ std::optional<Member> Rpc::Impl::Admit(const Peer& stranger) {
   // A newcomer has its name and rank from one that answers no more, even if this worker has not noticed yet.
   for (const Member& member : members_.All()) {
     if (member.peer.name != stranger.name && member.peer.id.rank != stranger.id.rank) continue;
-    members_.Remove(member.peer.id);
+    members_.Lose(member.peer.id);
     if (const auto session = SessionWith(member.peer)) {
       session->End({.code = ErrorCode::kDisconnected,
                     .text = "worker '" + member.peer.name + "' is gone: '" + stranger.name + "' has taken its place",

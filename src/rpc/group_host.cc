@@ -152,9 +152,10 @@ void Rpc::Impl::OnView(uint64_t epoch, const WorkerSet& members) {
 void Rpc::Impl::OnFenced(const Failure& why) {
   const auto sessions = TakeSessions(why.text, /*fenced=*/true);
   if (!sessions) return;
+  // Before the waits end: whoever shuts down for that reason is not waited for any more.
+  if (options_.on_fenced) options_.on_fenced(why);
   for (const auto& session : *sessions) session->End(why, {.code = wire::RefuseCode::kLeft});
   for (const auto& pending : pending_.TakeAll()) EndWithout(pending, why);
-  if (options_.on_fenced) options_.on_fenced(why);
 }
 
 std::string Rpc::Impl::NameOf(WorkerId worker) const {

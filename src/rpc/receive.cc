@@ -159,6 +159,7 @@ void Rpc::Impl::FailCall(const std::shared_ptr<PendingCall>& pending, Failure wh
 }
 
 void Rpc::Impl::OnEnded(const std::shared_ptr<Session>& session, const Failure& reason, uint64_t never_sent) {
+  if (const auto judge = group()) judge->OnSessionEnded(session->peer().id, session->ended_how(), reason);
   for (const auto& pending : pending_.TakeAllTo(session->peer().id)) {
     FailCall(pending, reason, pending->number != 0 && pending->number < never_sent);
   }
@@ -166,7 +167,6 @@ void Rpc::Impl::OnEnded(const std::shared_ptr<Session>& session, const Failure& 
     for (const auto& call : served) call->Abandon();
     options_.executor->Post([served = std::move(served)] {});  // perhaps the last ones: not destroyed under a role
   }
-  if (const auto judge = group()) judge->OnSessionEnded(session->peer().id, session->ended_how(), reason);
   // One without a name only asked whether this worker lives (Admit): it was no member whose rank means anything.
   if (options_.on_peer_ended && !session->peer().name.empty()) options_.on_peer_ended(session->peer(), reason);
 }

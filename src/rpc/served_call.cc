@@ -53,7 +53,7 @@ ServedCallImpl::ServedCallImpl(std::shared_ptr<ServedCallHost> host, std::shared
       session_(std::move(session)),
       entry_(std::move(entry)),
       is_internal_(is_internal),
-      caller_{session_->peer().name, session_->peer().id.rank},
+      caller_{session_->peer().name, session_->peer().id.rank, session_->peer().id.incarnation},
       request_(std::move(request)) {}
 
 ServedCallImpl::~ServedCallImpl() {

@@ -239,7 +239,10 @@ void Session::OnLeft() {
     ack_now_ = true;
     return Flush();
   }
-  End({.code = ErrorCode::kDisconnected, .text = "worker '" + peer_.name + "' has left", .worker = peer_.name},
+  End({.code = ErrorCode::kDisconnected,
+       .text = "worker '" + peer_.name + "' has left",
+       .worker = peer_.name,
+       .type_name = std::string(kHasLeft)},
       {SessionEnd::How::kGone}, {});
 }
 

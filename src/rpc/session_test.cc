@@ -236,6 +236,7 @@ TEST_F(SessionTest, ALeaverIsGoneWhenAllHasArrivedAndNotBefore) {
   EXPECT_EQ(pair.far->header_steps, Names{"last words"});
   ASSERT_EQ(pair.far->ended.size(), 1u);
   EXPECT_EQ(pair.far->ended[0].text, "worker 'near' has left");
+  EXPECT_EQ(pair.far->ended[0].type_name, kHasLeft) << "it is not lost";
 }
 
 TEST_F(SessionTest, TwoThatLeaveAtOnceDoNotWaitForEachOther) {

@@ -53,7 +53,10 @@ OwnedHandle::OwnedHandle(std::shared_ptr<References::Impl> shell, std::string ty
   fork_ = {rref.creator, rref.number};
 }
 
-WorkerInfo OwnedHandle::owner() const { return {shell_->self().name, shell_->self().id.rank}; }
+WorkerInfo OwnedHandle::owner() const {
+  const rpc::Peer& self = shell_->self();
+  return {self.name, self.id.rank, self.id.incarnation};
+}
 
 wire::KeepAs OwnedHandle::Create() {
   rref_ = {shell_->self().id, shell_->NextNumber()};

@@ -86,7 +86,7 @@ class UserHandle final : public Handle {
   UserHandle(std::shared_ptr<References::Impl> shell, std::string type_name, rpc::Peer owner, RRefId rref, ForkId fork);
   ~UserHandle() override { Drop(); }
 
-  WorkerInfo owner() const override { return {owner_.name, owner_.id.rank}; }
+  WorkerInfo owner() const override { return {owner_.name, owner_.id.rank, owner_.id.incarnation}; }
   bool is_owner() const override { return false; }
   bool confirmed_by_owner() override;
   void Fetch(CallOptions options, Completion done) override;

@@ -94,7 +94,9 @@ std::optional<Duration> Gather::Limit(milliseconds timeout) const {
   return limit;
 }
 
-CallHandle Gather::SendPart(const Key& key, const Payload& value, std::string shown_as, Answer answer) {
+// To this worker too, when it leads: such a call copies like any other, so that neither what has been passed nor what
+// is returned is memory that answers to others still read.
+CallHandle Gather::SendPart(const Key& key, const Payload& value, std::string shown_as, Completion answer) {
   rpc::Call call{.to = key.first.front().second, .function = kPartFunction};
   ValueWriter writer(call.args);
   writer.BeginTuple(3);
@@ -118,26 +120,13 @@ GatherParts Gather::All(Payload value, std::vector<std::string> names, milliseco
   // Each worker may be in a context of its own, and a part goes to all: it belongs to none of them.
   const Surroundings::Scope nothing{Surroundings()};
   const Key key = NextKey(std::move(names));
-  const bool leads = key.first.front().second == rpc_->self().id;
   const auto wait = std::make_shared<Wait>();
-  Answer answer = [wait](const Outcome& outcome) {
-    wait->outcome = outcome;
+  const CallHandle call = SendPart(key, value, std::move(shown_as), [wait](Outcome outcome) {
+    wait->outcome = std::move(outcome);
     wait->over.Set();
-  };
-  CallHandle call;
-  if (leads) {
-    Add(key, rpc_->self().name, std::move(value), std::move(answer));
-  } else {
-    call = SendPart(key, value, std::move(shown_as), std::move(answer));
-  }
+  });
   if (!wait->over.is_set() && !rpc_->executor()->Await(wait->over, limit)) {
-    const int64_t ms = std::chrono::duration_cast<milliseconds>(*limit).count();
-    if (leads) {
-      GiveUp(key, rpc_->self().name, ms);
-      rpc_->executor()->Await(wait->over);  // set by now, by this or by the last part
-    } else {
-      AskToGiveUp(key, ms, call, *wait);
-    }
+    AskToGiveUp(key, std::chrono::duration_cast<milliseconds>(*limit).count(), call, *wait);
   }
   return DecodeGatherParts(wait->outcome->value());
 }

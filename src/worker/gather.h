@@ -69,7 +69,7 @@ class Gather {
   void OnPart(const std::shared_ptr<IncomingCall>& call);
   Key NextKey(std::vector<std::string> names);
   std::optional<Duration> Limit(std::chrono::milliseconds timeout) const;
-  CallHandle SendPart(const Key& key, const Payload& value, std::string shown_as, Answer answer);
+  CallHandle SendPart(const Key& key, const Payload& value, std::string shown_as, Completion answer);
   void Add(const Key& key, const std::string& name, Payload part, Answer answer);
   std::optional<Failure> WhyNever(const Key& key) const;
   std::optional<Failure> WhyNotNow(const Key& key) const;
@@ -79,7 +79,7 @@ class Gather {
   void FailHopeless();
   // `name` has waited for `ms`.
   void GiveUp(const Key& key, const std::string& name, int64_t ms);
-  // The same from elsewhere: `wait` is over when this returns.
+  // Has the leader do that: `wait` is over when this returns.
   void AskToGiveUp(const Key& key, int64_t ms, const CallHandle& call, Wait& wait);
   void Watch(const Who& who);
 

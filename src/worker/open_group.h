@@ -38,8 +38,6 @@ class OpenGroup {
   // Gives up name and rank. Throws nothing: the store may have gone before.
   void Leave() noexcept;
 
-  void OnPeerEnded(const rpc::Peer& peer) { rpc_->members().Remove(peer.id); }
-
  private:
   void Take(const std::string& key, const std::string& what);
   void RefuseUnlessGone(const rpc::Member& holder, const std::string& what) const;

@@ -122,7 +122,7 @@ TEST_F(OpenGroupOfWorkers, AReferenceWhoseOwnerIsGoneFailsByItselfAlone) {
   const auto knows = [](Worker& worker) { return NamesSeenBy(worker).size() == 3; };
   while (knows(*a.worker) || knows(*b.worker)) std::this_thread::yield();  // no event tells of it
   EXPECT_EQ(a->rpc_sync<int64_t>("b", "take", std::tuple(ref)), 5);
-  EXPECT_EQ(use.code, ErrorCode::kUnknownWorker) << use.text;
+  EXPECT_EQ(use.code, ErrorCode::kDisconnected) << use.text;
   EXPECT_EQ(RankOf(*a.worker, "b"), 1) << "the session lives";
 }
 
@@ -164,7 +164,9 @@ TEST_F(OpenGroupOfWorkers, M2_ShutdownWaitsForItsOwnWorkAloneAndSaysWhatIsLeft) 
   release.Set();
   leaves.join();
   EXPECT_EQ(late.wait(), 3);
-  EXPECT_EQ(FailureOf([&] { RankOf(*a.worker, "b"); }).code, ErrorCode::kUnknownWorker);
+  const Failure gone = FailureOf([&] { RankOf(*a.worker, "b"); });
+  EXPECT_EQ(gone.code, ErrorCode::kDisconnected);
+  EXPECT_NE(gone.text.find("worker 'b' has left"), std::string::npos) << gone.text;
 }
 
 TEST_F(OpenGroupOfWorkers, M2_ATimeoutOfShutdownSaysWhatIsLeft) {

@@ -44,6 +44,11 @@ std::vector<rpc::Peer> Quiesce::LivePeers() const {
   return peers;
 }
 
+bool Quiesce::AnyAway() const {
+  std::lock_guard lock(mutex_);
+  return !gone_.empty() || !unreached_.empty();
+}
+
 void Quiesce::Finish(uint32_t round) {
   std::vector<rpc::Peer> waiting = LivePeers();
   {
@@ -236,7 +241,7 @@ bool Quiesce::Lead(uint32_t round, Moment end) {
     if (!Leads()) return false;  // one who could not be reached for a while leads again
     const std::vector<rpc::Peer> peers = LivePeers();
     // What a lost worker had sent or handled is in nobody's sum: then only rest can be seen, not balance.
-    const bool lost = peers.size() + 1 < rpc_->members().size();
+    const bool lost = AnyAway();
     const Wave wave = Collect(peers, end);
     if (wave.idle && last == wave && (lost || wave.sent == wave.handled)) break;
     const bool again_at_once = wave.idle && last != wave;

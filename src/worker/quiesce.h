@@ -64,6 +64,7 @@ class Quiesce {
   bool Follow(const rpc::Peer& leader, uint32_t round, Moment end);
   void AwaitArrivals(uint32_t round, Moment end);
   bool Finished(uint32_t round) const;
+  bool AnyAway() const;
   void Finish(uint32_t round);  // and tells all who have arrived here
   Wave Collect(const std::vector<rpc::Peer>& peers, Moment end);
   Wave Own() const;

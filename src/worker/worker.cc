@@ -18,6 +18,7 @@
 #include "transport/tcp/tcp_transport.h"
 #include "worker/layers.h"
 #include "worker/listen_host.h"
+#include "worker/losses.h"
 #include "worker/open_group.h"
 #include "worker/parts.h"
 #include "worker/rendezvous.h"
@@ -73,6 +74,8 @@ void RefusePython(const std::shared_ptr<IncomingCall>&) {
               "the worker runs no Python: what can be called there are registered functions, operators and scripts");
 }
 
+WorkerInfo InfoOf(const rpc::Peer& peer) { return {peer.name, peer.id.rank, peer.id.incarnation}; }
+
 // The real parts: a loop, a pool, TCP to others and the in-process transport to oneself.
 struct RealParts : WorkerParts {
   explicit RealParts(const WorkerOptions& options) {
@@ -107,7 +110,7 @@ class Worker::Impl : public Layers {
       }
     }
     if (!parts) parts = std::make_shared<RealParts>(options);
-    info = {options.name, options.rank};
+    info = {options.name, options.rank};  // whole when built
     is_open = options.world_size == WorkerOptions::kOpenGroup;
     MarkGroup(*options.store, is_open);
     std::optional<Rendezvous> rendezvous;
@@ -130,10 +133,13 @@ class Worker::Impl : public Layers {
   ~Impl() { Stop("worker '" + info.name + "' has ended"); }
 
   void Build(const std::string& job_key, const std::shared_ptr<Functions>& internal) {
+    losses = std::make_shared<Losses>(parts->executor);
     if (!options.functions->Find(kPythonFunction)) internal->AddHandler(kPythonFunction, RefusePython);
     rpc::Rpc::Options rpc_options;
-    const uint32_t incarnation = parts->incarnation ? parts->incarnation : std::random_device()();
+    const uint32_t drawn = std::max(std::random_device()(), 1u);  // 0 is nobody's (WorkerInfo)
+    const uint32_t incarnation = parts->incarnation ? parts->incarnation : drawn;
     rpc_options.self = {.id = {static_cast<uint32_t>(options.rank), incarnation}, .name = options.name};
+    info = InfoOf(rpc_options.self);
     rpc_options.is_open = is_open;
     rpc_options.job_key = job_key;
     rpc_options.timeout = options.rpc_timeout;
@@ -151,8 +157,10 @@ class Worker::Impl : public Layers {
       gather->OnPeerReach(peer, why);
     };
     rpc_options.awaited = [this] { return gather->Awaited(); };
-    rpc_options.on_peer_ended = [this](const rpc::Peer& peer, const Failure&) {
-      if (open_group) open_group->OnPeerEnded(peer);
+    rpc_options.on_peer_ended = [this](const rpc::Peer& peer, const Failure& why) {
+      if (left_behind || fenced) return;
+      rpc->members().Lose(peer.id);
+      losses->Add(InfoOf(peer), why);
     };
     Layers::Build(std::move(rpc_options));
     autograd->set_describe(options.describe_error);
@@ -217,14 +225,16 @@ class Worker::Impl : public Layers {
     if (graceful) {
       try {
         const TimePoint begin = parts->clock->Now();
-        AwaitQuiet(timeout);
-        references->DropAll();
-        if (timeout.count() > 0) {
+        const auto left = [&] {
+          if (timeout.count() == 0) return timeout;
           const auto passed = std::chrono::duration_cast<milliseconds>(parts->clock->Now() - begin);
-          timeout = std::max(timeout - passed, milliseconds(1));
-        }
-        AwaitQuiet(timeout);
+          return std::max(timeout - passed, milliseconds(1));
+        };
+        AwaitQuiet(left());
+        references->DropAll();
+        AwaitQuiet(left());
         for (const std::string& leak : references->Leaks()) Log(LogLevel::kWarning, "Leaking RRef: " + leak);
+        AwaitQuiet(left());  // nobody leaves before all have looked at what others hold of theirs
       } catch (const Error& error) {
         failure = error.failure();
       }
@@ -264,6 +274,8 @@ class Worker::Impl : public Layers {
   void StopParts(const std::string& why) {
     quiesce->Abandon(why);
     gather->Abandon(why);
+    left_behind = true;
+    losses->Close();
     if (open_group) open_group->Leave();
     autograd->Close({.code = ErrorCode::kDisconnected, .text = why, .worker = info.name});
     rpc->Stop(why);
@@ -277,7 +289,7 @@ class Worker::Impl : public Layers {
     static_cast<Loop&>(*parts->clock).Stop();
   }
 
-  rpc::Peer PeerOf(const WorkerInfo& info) const { return rpc->members().Ranked(info.id); }
+  rpc::Peer PeerOf(const WorkerInfo& info) const { return rpc->members().Meant(info); }
 
   WorkerOptions options;
   const bool owns_parts;
@@ -287,7 +299,9 @@ class Worker::Impl : public Layers {
   std::atomic<bool> fenced{false};  // it is in its group no more: nobody is waited for
 
   std::unique_ptr<OpenGroup> open_group;  // empty in a fixed group
+  std::shared_ptr<Losses> losses;
 
+  std::atomic<bool> left_behind{false};  // the others are, by this worker: it ends, and who ends with it is not lost
   std::mutex mutex;
   std::condition_variable stop_ended;
   bool shut_down = false;
@@ -306,10 +320,6 @@ Worker::~Worker() {
 
 const WorkerInfo& Worker::info() const { return impl_->info; }
 
-namespace {
-WorkerInfo InfoOf(const rpc::Peer& peer) { return {peer.name, peer.id.rank}; }
-}  // namespace
-
 WorkerInfo Worker::worker_info(const std::string& name) const { return InfoOf(impl_->rpc->members().Named(name)); }
 WorkerInfo Worker::worker_info(int64_t rank) const { return InfoOf(impl_->rpc->members().Ranked(rank)); }
 
@@ -323,6 +333,10 @@ std::string Worker::published(int64_t rank) const {
   const rpc::Peer peer = impl_->rpc->members().Ranked(rank);
   const std::optional<rpc::Member> member = impl_->rpc->members().Find(peer.id);
   return member ? member->published : std::string();
+}
+
+void Worker::on_worker_lost(std::function<void(const WorkerInfo&, const Failure&)> callback) {
+  impl_->losses->Listen(std::move(callback));
 }
 
 bool Worker::group_is_open() const { return impl_->is_open; }
@@ -354,6 +368,12 @@ Worker::Counts Worker::counts() const {
 }
 
 std::map<std::string, Payload> Worker::AllGather(Payload value, std::vector<std::string> workers, CallOptions options) {
+  // All of a fixed group, with the lost: a gathering does not become a smaller one behind the program's back.
+  if (workers.empty() && !impl_->is_open) {
+    for (int rank = 0; rank < impl_->options.world_size; ++rank) {
+      workers.push_back(impl_->rpc->members().Ranked(rank).name);
+    }
+  }
   return impl_->gather->All(std::move(value), std::move(workers), options.timeout, std::move(options.shown_as));
 }
 

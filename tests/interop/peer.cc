@@ -1,8 +1,9 @@
-// The C++ worker of tests/python/test_interop.py: rank 1 of two.
+// The C++ worker of tests/python/test_interop.py and test_mixed_groups.py: rank 1, of two when no world size is given.
 #include <ATen/ATen.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <future>
-#include <iostream>
 #include <map>
 #include <string>
 
@@ -13,7 +14,7 @@ using at::Tensor;
 using gradwire::Worker;
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc < 2 || argc > 3) return 2;
   std::promise<Worker*> promise;
   const std::shared_future<Worker*> worker = promise.get_future().share();
   auto functions = std::make_shared<gradwire::Functions>();
@@ -33,6 +34,10 @@ int main(int argc, char** argv) {
     gradwire::ValueWriter(value).PutDevice("bogus");
     call->Reply(std::move(value));
   });
+  functions->Add("gather", [=](int64_t value, std::vector<std::string> names) {
+    return worker.get()->all_gather(value, names);
+  });
+  functions->AddHandler("die", [](const std::shared_ptr<gradwire::IncomingCall>&) { std::raise(SIGKILL); });
   // Calls a function that the Python worker has registered, and adds one.
   functions->Add("ask_python", [=](std::string to, Tensor tensor) {
     return worker.get()->rpc_sync<Tensor>(to, "py.twice", std::tuple(tensor)) + 1;
@@ -52,7 +57,8 @@ int main(int argc, char** argv) {
     return std::pair(there, there.to_here());
   });
 
-  Worker started({.name = "cpp", .rank = 1, .world_size = 2, .init_method = argv[1], .functions = functions});
+  const int world_size = argc == 3 ? std::atoi(argv[2]) : 2;
+  Worker started({.name = "cpp", .rank = 1, .world_size = world_size, .init_method = argv[1], .functions = functions});
   promise.set_value(&started);
   started.shutdown();
   return 0;

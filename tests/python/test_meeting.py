@@ -71,10 +71,10 @@ def test_a_store_that_nobody_serves(where, port):
 
 
 def test_a_folder_that_is_not_there():
-    code, message, took = refusal(
+    code, message, _ = refusal(
         "refused(lambda: rpc.init_rpc('a', rank=0, world_size=1, rpc_backend_options=options('file:///nope/x')))"
     )
-    assert (code, took < 5) == ("Unreachable", True)
+    assert code == "Unreachable"
     assert "'/nope' does not exist" in message
 
 

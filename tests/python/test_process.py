@@ -255,7 +255,8 @@ def test_an_interrupt_ends_a_wait(scripts, tmp_path, wait):
     init()
     if rank == 0:
         rpc.rpc_sync("worker1", same, args=(1,))
-        context_id = autograd.context().__enter__()
+        context = autograd.context()
+        context_id = context.__enter__()
         root = rpc.rpc_sync("worker1", held_up, args=(torch.ones(2, requires_grad=True),))
         print("waiting", flush=True)
         try:

@@ -1,5 +1,5 @@
 // Job: whole workers in one thread, over a simulated network with faults, that run a random program. One seed, one run.
-// What each guarantee promises of the run is checked while it goes on and when it is over.
+// What the guarantees that job_test.cc lists promise of it is checked while it goes on and when it is over.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,6 @@
-// Whole workers under faults: every guarantee holds, whatever breaks and when. GRADWIRE_SIM_SEEDS says how many runs
-// there are, GRADWIRE_SIM_FIRST which is the first, GRADWIRE_SIM_SHOW=1 which one goes on and what breaks in it.
+// Whole workers under faults: the guarantees that are listed below hold, whatever breaks and when. GRADWIRE_SIM_SEEDS
+// says how many runs there are, GRADWIRE_SIM_FIRST which is the first, GRADWIRE_SIM_SHOW=1 which one goes on and what
+// breaks in it.
 #include "sim/job_faults.h"
 
 #include <gtest/gtest.h>

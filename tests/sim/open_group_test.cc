@@ -58,7 +58,7 @@ class MortalGroup {
     options.transports = node.parts.transports;
     options.functions = node.functions;
     options.internal_functions = internal;
-    options.on_peer_ended = [&node](const rpc::Peer& peer, const Failure&) { node.open_group->OnPeerEnded(peer); };
+    options.on_peer_ended = [&node](const rpc::Peer& peer, const Failure&) { node.rpc->members().Lose(peer.id); };
     node.rpc = std::make_shared<rpc::Rpc>(std::move(options));
     node.open_group->Attach(node.rpc.get());
     node.address = node.rpc->Listen()[0];

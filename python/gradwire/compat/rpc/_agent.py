@@ -23,6 +23,7 @@ class TensorPipeAgent(_C.Worker):
     def __init__(self, *, num_worker_threads: int, **options: Any) -> None:
         super().__init__(num_worker_threads=num_worker_threads, **options)
         self._num_worker_threads = num_worker_threads
+        self.rounds = 0  # calls of join()
 
     @property
     def is_static_group(self) -> bool:
@@ -48,6 +49,7 @@ class TensorPipeAgent(_C.Worker):
 
     def join(self, shutdown: bool = False, timeout: float = 0.0) -> None:
         """Waits until all workers have come here and no work is left; then everybody's references are counted."""
+        self.rounds += 1
         self.await_quiet(timeout)
 
     def shutdown(self, graceful: bool = False, timeout: float = 0.0) -> None:

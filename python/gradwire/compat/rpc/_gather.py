@@ -1,146 +1,83 @@
-"""One value from each of several workers to all of them, by way of the first in alphabetical order."""
+"""Gatherings and the wait for all, under the names that programs know: by the worker's own."""
 
-import threading
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gradwire import _default, rpc
 from gradwire.errors import Error
-from gradwire.futures import Future
 
 Key = tuple[tuple[str, ...], int]  # the names in order, and how many gatherings among them there were before
+Take = Callable[[Key, dict[str, Any]], None]
 
-
-class _Gathering:
-    def __init__(self) -> None:
-        self.objects: dict[str, Any] = {}
-        self.complete: Future[None] = Future()  # the leader has all of them; elsewhere: they have come from the leader
-
-    def wait(self, timeout: float) -> bool:
-        """False when the time (0 or less: none) has passed first."""
-        if timeout <= 0:
-            self.complete.wait()
-            return True
-        timer = threading.Timer(timeout, self._give_up)
-        timer.start()
-        try:
-            self.complete.wait()
-            return True
-        except TimeoutError:
-            return False
-        finally:
-            timer.cancel()
-
-    def _give_up(self) -> None:
-        self._finish(TimeoutError())
-
-    def set_complete(self) -> None:
-        self._finish(None)
-
-    def _finish(self, error: Exception | None) -> None:
-        with _lock:
-            if self.complete.done():
-                return
-            if error is None:
-                self.complete.set_result(None)
-            else:
-                self.complete.set_exception(error)
-
-
-_lock = threading.RLock()
+_log = logging.getLogger("gradwire")
 _counts: dict[tuple[str, ...], int] = {}
-_gatherings: dict[Key, _Gathering] = {}
+_not_taken: dict[str, str] = {}  # on the leader: what others have told it, by their names
 
 
 def reset() -> None:
     """Forgets the gatherings of an earlier group."""
-    with _lock:
-        _counts.clear()
-        _gatherings.clear()
+    _counts.clear()
+    _not_taken.clear()
 
 
-def _gathering(key: Key) -> _Gathering:
-    with _lock:
-        return _gatherings.setdefault(key, _Gathering())
+def broadcast_to_followers(sequence_id: Key, objects_map: dict[str, Any]) -> None:
+    _log.debug("all of %s have come, for the %d. time", ", ".join(objects_map), sequence_id[1] + 1)
 
 
-def gather_to_leader(sequence_id: Key, worker_name: str, obj: Any, worker_names: Any = None) -> None:
-    """On the leader: a worker's part."""
-    gathering = _gathering(sequence_id)
-    names = sequence_id[0]
-    if worker_name not in names:
-        raise Error(f"worker {worker_name!r} is not among those that gather: {', '.join(names)}")
-    with _lock:
-        gathering.objects[worker_name] = obj
-        complete = len(gathering.objects) == len(names)
-    if complete:
-        gathering.set_complete()
+def _key_of(objects: dict[str, Any]) -> Key:
+    names = tuple(sorted(objects))
+    number = _counts.get(names, 0)
+    _counts[names] = number + 1
+    return names, number
 
 
-def finish(sequence_id: Key, objects: dict[str, Any]) -> None:
-    """On a follower: all parts."""
-    gathering = _gathering(sequence_id)
-    gathering.objects = objects
-    gathering.set_complete()
-
-
-def all_gather(obj: Any, worker_names: Iterable[str] | None, timeout: float) -> dict[str, Any]:
-    from gradwire.compat.rpc import api
-
+def all_gather(obj: Any, worker_names: Iterable[str] | None, timeout: float, take: Take) -> dict[str, Any]:
+    """As the worker's `all_gather`, but for what has no timeout: it waits for the others as long as they take, and the
+    default timeout is that of this worker's own part in it, its pickling and unpickling."""
     worker = _default.required()
-    own = worker.info().name
-    every = (info.name for info in worker.infos()) if worker_names is None else worker_names
-    names = tuple(sorted(set(every)))
-    if own not in names:
-        raise Error(f"worker {own!r} is not among those that gather: {', '.join(names)}")
-    with _lock:
-        number = _counts.get(names, 0)
-        _counts[names] = number + 1
-    key = names, number
-    gathering = _gathering(key)
-    leader, *followers = names
-    printed = timeout if timeout >= 0 else worker.rpc_timeout()
-    expired = Error(f"timed out in _all_gather after {printed:.2f} seconds", "TimedOut")
+    own_limit = timeout if timeout >= 0 else worker.rpc_timeout()
+    names = sorted(set(worker_names)) if worker_names else None
     try:
-        _meet(worker, names, timeout, expired)
-        if own != leader:
-            rpc.rpc_sync(leader, api._gather_to_leader, args=(key, own, obj, set(names)), timeout=timeout)
-            if not gathering.wait(timeout):
-                raise expired
-            return gathering.objects
-        gather_to_leader(key, own, obj)
-        if not gathering.wait(timeout):
-            raise expired
-        _broadcast(key, gathering.objects, followers, timeout, expired)
-        return gathering.objects
-    finally:
-        with _lock:
-            _gatherings.pop(key, None)
-
-
-def _meet(worker: Any, names: tuple[str, ...], timeout: float, expired: Error) -> None:
-    """Until all are here, by the worker's own gathering: it ends for all when one of them is lost (M5)."""
-    if not hasattr(worker, "all_gather"):
-        return  # an agent of the program's own
-    try:
-        worker.all_gather(None, list(names), timeout, "_all_gather")
+        objects = worker.all_gather(obj, names, max(timeout, 0.0), "_all_gather", own_limit)
     except Error as error:
-        raise Error(f"{expired}: {error}", "TimedOut") if error.code == "TimedOut" else error from None
+        if error.code != "TimedOut":
+            raise
+        raise Error(f"timed out in _all_gather after {own_limit:.2f} seconds: {error}", "TimedOut") from None
+    key = _key_of(objects)
+    if worker.info().name != key[0][0]:
+        take(key, objects)
+    return objects
 
 
-def _broadcast(key: Key, objects: dict[str, Any], followers: list[str], timeout: float, expired: Error) -> None:
-    from gradwire.compat.rpc import api
-
-    sent = [
-        (name, rpc.rpc_async(name, api._broadcast_to_followers, args=(key, objects), timeout=timeout))
-        for name in followers
-    ]
-    failed = []
-    for name, future in sent:
+def wait_all(agent: Any, timeout: float, take: Take) -> None:
+    """Until all who live are here and no work is left. What a follower cannot take it tells the leader."""
+    everybody = dict.fromkeys(agent.published())
+    agent.join(shutdown=True, timeout=timeout)
+    key = _key_of(everybody)
+    own = agent.info().name
+    leader = key[0][0]
+    if own == leader:
+        return
+    try:
+        take(key, everybody)
+    except Exception as error:
         try:
-            future.wait()
-        except RuntimeError as error:
-            failed.append((name, error))
-    if failed:
-        names = ", ".join(name for name, _ in failed)
-        raise Error(f"{expired}: {names} did not take the result; the first error is: {failed[0][1]}", "TimedOut")
+            rpc.rpc_sync(leader, note_not_taken, args=(own, str(error)))
+        except Error as lost:
+            _log.debug("worker %r could not be told that this one could not take what was gathered: %s", leader, lost)
+
+
+def note_not_taken(name: str, why: str) -> None:
+    _not_taken[name] = why
+
+
+def raise_not_taken(timeout: float) -> None:
+    """On the leader, once all have taken it, or have left."""
+    if _not_taken:
+        names = ", ".join(sorted(_not_taken))
+        raise Error(
+            f"timed out in _all_gather after {timeout:.2f} seconds: {names} did not take the result; the first error "
+            f"is: {next(iter(_not_taken.values()))}",
+            "TimedOut",
+        )

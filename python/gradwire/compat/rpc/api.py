@@ -2,7 +2,8 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -95,39 +96,32 @@ def _init_rpc_states(agent: Any) -> None:
     _set_and_start_rpc_agent(agent)
 
 
-_gather_to_leader = _gather.gather_to_leader
-
-
 def _broadcast_to_followers(sequence_id: Any, objects_map: dict[str, Any]) -> None:
-    _gather.finish(sequence_id, objects_map)
+    """What a follower does with what has been gathered."""
+    _gather.broadcast_to_followers(sequence_id, objects_map)
+
+
+def _take(sequence_id: Any, objects_map: dict[str, Any]) -> None:
+    _broadcast_to_followers(sequence_id, objects_map)
 
 
 def _all_gather(obj: Any, worker_names: Any = None, timeout: float = UNSET_RPC_TIMEOUT) -> dict[str, Any]:
     """What each of the named workers, or of all, has passed, by name; once all have called this."""
-    return _gather.all_gather(obj, worker_names, timeout)
+    return _gather.all_gather(obj, worker_names, timeout, _take)
 
 
 def _barrier(worker_names: Any) -> None:
-    """Waits until all of the named workers are here."""
-    _all_gather(None, set(worker_names))
+    """Waits until all of the named workers, or of all, are here."""
+    _all_gather(None, worker_names)
 
 
 def _wait_all_workers(timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -> None:
-    """Waits until all workers are here; calls are served meanwhile and afterwards."""
-    _all_gather(None, timeout=timeout)
-
-
-_the_wait = _wait_all_workers
-
-
-def _wait_all_who_live(timeout: float) -> None:
-    """The same, or what a program has put there, but for those that are lost: the agent's own wait follows, and minds
-    them."""
-    try:
-        _wait_all_workers(timeout)
-    except Error as error:
-        if error.code not in ("Disconnected", "Unreachable") or _wait_all_workers is not _the_wait:
-            raise
+    """Waits until all workers who live are here and no work is left; calls are served meanwhile and afterwards."""
+    agent = _get_current_rpc_agent()
+    if agent.is_static_group:
+        _gather.wait_all(agent, timeout, _take)
+    else:
+        _all_gather(None, timeout=timeout)
 
 
 def _delete_all_user_and_unforked_owner_rrefs() -> None:
@@ -139,15 +133,19 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
     agent = _get_current_rpc_agent()
     _default.refuse_inside_call()
     leaks: list[str] = []
+    begin = time.monotonic()
+
+    def left() -> float:
+        return max(timeout - (time.monotonic() - begin), 0.001) if timeout > 0 else timeout
+
     try:
         if graceful:
-            if agent.is_static_group:
-                _wait_all_who_live(timeout)
             unfinished = _unfinished(agent, timeout)
             _delete_all_user_and_unforked_owner_rrefs()
             if unfinished is not None:
                 raise unfinished
-            leaks = _leaks_of_all(agent, timeout)
+            leaks = _leaks_of_all(agent, left)
+            _gather.raise_not_taken(timeout)
     finally:
         _default.end(agent)
         agent.shutdown()
@@ -156,21 +154,26 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
 
 
 def _unfinished(agent: Any, timeout: float) -> Exception | None:
-    """Waits until no work is left; why it could not. References are dropped in either case."""
+    """Waits until no work is left, in the first of the rounds that each worker's shutdown makes, whatever names its
+    program uses; why it could not. References are dropped in either case."""
+    rounds = agent.rounds
     try:
-        agent.join(shutdown=True, timeout=timeout)
+        if agent.is_static_group:
+            _wait_all_workers(timeout)
+        if agent.rounds == rounds:  # a program has put something else there
+            agent.join(shutdown=True, timeout=timeout)
     except RuntimeError as error:
         return error
     return None
 
 
-def _leaks_of_all(agent: Any, timeout: float) -> list[str]:
+def _leaks_of_all(agent: Any, left: Callable[[], float]) -> list[str]:
     """What other workers hold of this one's when all have dropped what they held; looked at before anybody leaves."""
     if not isinstance(agent, TensorPipeAgent) or not agent.is_static_group:
         return []  # in an open group others may go on
-    agent.await_quiet(timeout)
+    agent.await_quiet(left())
     leaks = agent.leaks()
-    agent.await_quiet(timeout)
+    agent.await_quiet(left())
     return leaks
 
 
