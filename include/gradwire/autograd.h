@@ -61,8 +61,9 @@ struct Reduced {
   torch::autograd::Node* sink = nullptr;
   std::vector<at::Tensor> leaves;
 };
-// Finds them, given the nodes of a pass and the leaves that a reducer waits for. On any thread, without locks.
-using FindReduced = std::function<std::vector<Reduced>(const std::vector<torch::autograd::Node*>& nodes,
+// Finds them, given those nodes of a pass that are written in Python and the leaves that a reducer waits for. On any
+// thread, without locks.
+using FindReduced = std::function<std::vector<Reduced>(const std::vector<torch::autograd::Node*>& python_nodes,
                                                        const std::vector<at::Tensor>& hooked)>;
 // For a language that knows such modules. Before the first pass.
 GRADWIRE_API void set_find_reduced(Worker& worker, FindReduced find);

@@ -3,9 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <cstring>
 #include <memory>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -51,28 +49,19 @@ void Backward(PythonWorker& worker, int64_t context_id, const std::vector<at::Te
   }
 }
 
-// libtorch does not export what typeid() and dynamic_cast of a node of Python would need.
-bool IsPythonNode(const torch::autograd::Node& node) {
-  return std::strcmp(typeid(node).name(), "N5torch8autograd6PyNodeE") == 0;
-}
-
 using Nodes = std::vector<torch::autograd::Node*>;
 
 std::vector<autograd::Reduced> FindReduced(const Nodes& nodes, const std::vector<at::Tensor>& hooked) {
-  Nodes of_python;
-  for (torch::autograd::Node* const node : nodes) {
-    if (IsPythonNode(*node)) of_python.push_back(node);
-  }
   if (!InterpreterLives()) return {};
   const Locked locked;
   py::list objects;
-  for (torch::autograd::Node* const node : of_python) {
+  for (torch::autograd::Node* const node : nodes) {
     objects.append(py::handle(static_cast<torch::autograd::PyNode*>(node)->pyobj()));
   }
   std::vector<autograd::Reduced> all;
   for (const py::handle group : Parts().find_reduced(objects, hooked)) {
     const auto [place, leaves] = py::cast<std::pair<int64_t, std::vector<at::Tensor>>>(group);
-    all.push_back({place < 0 ? nullptr : of_python.at(static_cast<size_t>(place)), leaves});
+    all.push_back({place < 0 ? nullptr : nodes.at(static_cast<size_t>(place)), leaves});
   }
   return all;
 }

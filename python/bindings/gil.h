@@ -13,7 +13,6 @@
 
 namespace gradwire::python {
 
-
 // First and last thing that each thread of a worker runs. Between the two the thread keeps one Python thread state: a
 // Python error that is set in it must survive until C++ has looked at it. EnterThread() does not wait for the lock, so
 // that a pool may grow while Python computes.

@@ -66,7 +66,7 @@ void Loans::Begin(const Graph& graph) {
   const c10::AutoGradMode no_grad(false);
   for (const at::Tensor& leaf : graph.hooked) Lend(leaf);
   if (!options_.find_reduced) return;
-  for (const Reduced& reduced : options_.find_reduced(graph.nodes, graph.hooked)) {
+  for (const Reduced& reduced : options_.find_reduced(graph.python_nodes, graph.hooked)) {
     if (reduced.sink) CheckWhole(reduced, graph.entries);
     for (const at::Tensor& leaf : reduced.leaves) Lend(leaf);
   }

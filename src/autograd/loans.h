@@ -36,9 +36,9 @@ class Loans {
 
   // Of the graph of a pass.
   struct Graph {
-    TensorList hooked;            // leaves that a reducer waits for
-    std::vector<Node*> nodes;     // all
-    std::vector<NodePtr> entries;  // where gradients come in
+    TensorList hooked;                // leaves that a reducer waits for
+    std::vector<Node*> python_nodes;  // written in Python
+    std::vector<NodePtr> entries;     // where gradients come in
   };
   // Lends what its reducers look at. Throws Error(kInvalid) for a leaf that another pass has lent, and for a graph that
   // cannot be reduced.

@@ -86,14 +86,14 @@ void CheckForNan(Node& node, const TensorList& outputs) {
   }
 }
 
-// By its name: libtorch does not export its type.
+// By its name: libtorch does not export what typeid() and dynamic_cast would need.
 bool IsPythonNode(const Node& node) { return std::strcmp(typeid(node).name(), "N5torch8autograd6PyNodeE") == 0; }
 
 // One call of Pass::Reach().
 struct GraphWalk {
   std::unordered_map<Node*, NodeState>& nodes;
   TensorList& hooked;
-  bool& has_python_nodes;
+  std::vector<Node*>& python_nodes;
   std::vector<Node*> left;  // found, and not walked from
   std::vector<Pass::Reached> found;
   std::unordered_map<Node*, size_t> place;  // of a receive node in `found`
@@ -106,7 +106,7 @@ struct GraphWalk {
     if (is_new) {
       left.push_back(node);
       CheckHistory(*node);
-      has_python_nodes = has_python_nodes || IsPythonNode(*node);
+      if (IsPythonNode(*node)) python_nodes.push_back(node);
       if (Loans::IsHooked(*node)) hooked.push_back(static_cast<AccumulateGrad*>(node)->variable);
     }
     auto* const recv = dynamic_cast<RecvBackward*>(node);
@@ -145,7 +145,7 @@ struct Pass::State {
   std::unordered_map<Node*, NodeState> nodes;
   std::vector<NodePtr> entries;
   TensorList hooked;
-  bool has_python_nodes = false;
+  std::vector<Node*> python_nodes;
   std::once_flag lending;
   Loans loans;
   std::mutex mutex;  // guards `nodes` and what follows it meanwhile, and:
@@ -158,7 +158,7 @@ Pass::Pass(Options options) : state_(std::make_unique<State>(std::move(options))
 Pass::~Pass() = default;
 
 std::vector<Pass::Reached> Pass::Reach(const std::vector<Entry>& entries) {
-  GraphWalk walk{state_->nodes, state_->hooked, state_->has_python_nodes, {}, {}, {}};
+  GraphWalk walk{state_->nodes, state_->hooked, state_->python_nodes, {}, {}, {}};
   const std::lock_guard lock(state_->mutex);
   for (const Entry& entry : entries) {
     state_->entries.push_back(entry.node);
@@ -206,9 +206,7 @@ void Pass::Stop() {
 
 void Pass::State::BeginLoans() {
   if (hooked.empty() || stopped) return;
-  Loans::Graph graph{hooked, {}, entries};
-  for (const auto& [node, state] : nodes) graph.nodes.push_back(node);
-  loans.Begin(graph);
+  loans.Begin({hooked, python_nodes, entries});
 }
 
 void Pass::State::Fail(Failure caught) {
@@ -221,7 +219,7 @@ void Pass::State::Drive(const NodePtr& entry, TensorList gradients) {
   const auto loop = [&] { Execute([&] { Loop(entry, std::move(gradients)); }, false); };
   // Inside of a run with a choice of outputs, as torch.autograd.grad is one, a reentrant checkpoint refuses to run: its
   // pass of its own would put gradients into `.grad`. In that run itself our nodes would be found unneeded.
-  has_python_nodes ? Execute(loop, true) : loop();
+  python_nodes.empty() ? loop() : Execute(loop, true);
 }
 
 void Pass::State::Execute(std::function<void()> body, bool chooses_outputs) const {
