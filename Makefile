@@ -45,7 +45,7 @@ bench: build-release-all
 
 # PyTorch's own tests of its RPC, on gradwire. FLAGS='--start spawn --select test_add' and the like narrow it.
 CONFORMANCE = python run_suite.py --target gradwire.compat --compare baseline.tsv --exclude not_applicable.tsv profiling.tsv
-CONFORMANCE_TESTS = ^((TensorPipeAgent|Jit|FaultyAgent|ReinforcementLearning|)RpcTest|ParameterServerTest|(TensorPipeAgent|FaultyAgent|)DistAutogradTest|DistOptimizerTest|(ThreeWorkers|)RemoteModuleTest)
+CONFORMANCE_TESTS = ^((TensorPipeAgent|Jit|FaultyAgent|ReinforcementLearning|)RpcTest|ParameterServerTest|(TensorPipeAgent|FaultyAgent|)DistAutogradTest|DistOptimizerTest|(ThreeWorkers|)RemoteModuleTest|DdpUnderDistAutogradTest|DdpComparisonTest)
 conformance: build-release-gradwire_package
 	$(IN_VENV) cd tests/conformance && $(BUILT_PACKAGE) $(CONFORMANCE) --select '$(CONFORMANCE_TESTS)' $(FLAGS)
 

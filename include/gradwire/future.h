@@ -46,9 +46,10 @@ class GRADWIRE_API FutureState : public std::enable_shared_from_this<FutureState
   const std::shared_ptr<void>& Wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) const;
   // What made it fail; nothing otherwise. Only of one that is done.
   const std::optional<Failure>& failure() const;
-  // Calls `callback` with this future on the executor when done, at once when it is already. Callbacks of one future
-  // run in the order of their registration, one after another; what they are given has the value or the failure. What
-  // one throws is logged. Destroyed without a call when the executor has ended.
+  // Calls `callback` with this future on the executor when done, at once when it is already, inside the surroundings
+  // that this thread has now. Callbacks of one future run in the order of their registration, one after another; what
+  // they are given has the value or the failure. What one throws is logged. Destroyed without a call when the executor
+  // has ended.
   using Callback = UniqueFunction<void(const std::shared_ptr<FutureState>&)>;
   void OnDone(Callback callback);
   void OnDone(UniqueFunction<void()> callback);
@@ -96,7 +97,8 @@ class Future {
   bool cancel() const { return state_->Cancel(); }
 
   // The result of `f(*this)`, called on a pool thread once this is done, failed or not. What `f` throws fails the
-  // returned future.
+  // returned future. Calls of `f` belong to the autograd context and the deadline in which this was called
+  // (surroundings.h).
   template <class F>
   auto then(F f) const {
     using U = std::invoke_result_t<F&, Future<T>>;

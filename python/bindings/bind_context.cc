@@ -1,4 +1,4 @@
-// Autograd contexts one by one: made, made current, looked into. What compat stands on.
+// Autograd contexts one by one: made, looked into, released. What compat stands on.
 #include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -43,10 +43,6 @@ void BindContext(py::module_& module) {
   module.def(
       "knows_context", [](PythonWorker& self, int64_t id) { return autograd::knows_context(self.worker(), id); },
       worker, context_id);
-  module.def(
-      "set_current_context",
-      [](PythonWorker& self, int64_t id) { return autograd::set_current_context(self.worker(), id); }, worker,
-      context_id);
   module.def(
       "release_context",
       [](PythonWorker& self, int64_t id) {

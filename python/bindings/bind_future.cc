@@ -85,13 +85,25 @@ class Completer {
   Body body_;
 };
 
-// A callback with the Python object that it is given: the very future that it was added to.
+// A callback with the Python object that it is given: the very future that it was added to. It runs inside of what it
+// was added in. Made and called with the lock, once.
 struct Callback {
-  Callback(py::object future, py::function function) : future(std::move(future)), function(std::move(function)) {}
-  SharedObject future, function;
+  Callback(py::object future, py::function function)
+      : future(std::move(future)),
+        function(std::move(function)),
+        context(py::reinterpret_steal<py::object>(PyContext_CopyCurrent())),
+        surroundings(PythonSurroundings()) {}
+  SharedObject future, function, context;
+  const Surroundings surroundings;
 
-  // With the lock.
-  py::object Call() const { return py::reinterpret_borrow<py::object>(function.get())(future.get()); }
+  py::object Call() const {
+    const Surroundings::Scope scope(surroundings);
+    if (PyContext_Enter(context.get().ptr()) < 0) throw py::error_already_set();
+    PyObject* const result = PyObject_CallOneArg(function.get().ptr(), future.get().ptr());
+    PyContext_Exit(context.get().ptr());
+    if (!result) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(result);
+  }
 };
 
 // Completing a future runs its callbacks, and those complete others: a long chain would end this thread's stack. So

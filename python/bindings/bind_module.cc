@@ -31,6 +31,7 @@ PYBIND11_MODULE(_C, module) {
   python::BindLaterAnswers(module);
   python::BindScript(module);
   python::BindStore(module);
+  python::BindSurroundings(module);
   python::BindAutograd(module);
   python::BindContext(module);
   python::BindOptions(module);

@@ -3,7 +3,14 @@
 
 #include "gil.h"
 
+namespace gradwire {
+class Worker;
+}
+
 namespace gradwire::python {
+
+// Backward passes of the worker know the DistributedDataParallel modules of this process.
+void KnowReducers(Worker& worker);
 
 void BindAutograd(py::module_& module);
 void BindContext(py::module_& module);
@@ -13,6 +20,7 @@ void BindOptions(py::module_& module);
 void BindReference(py::module_& module);
 void BindScript(py::module_& module);
 void BindStore(py::module_& module);
+void BindSurroundings(py::module_& module);
 void BindWorker(py::module_& module);
 
 }  // namespace gradwire::python

@@ -9,10 +9,9 @@
 #include "gradwire/error.h"
 #include "gradwire/wait_hook.h"
 #include "process_end.h"
+#include "python_surroundings.h"
 
 namespace gradwire::python {
-
-namespace py = pybind11;
 
 // First and last thing that each thread of a worker runs. Between the two the thread keeps one Python thread state: a
 // Python error that is set in it must survive until C++ has looked at it. EnterThread() does not wait for the lock, so
@@ -69,10 +68,12 @@ void CheckMayWait();
 // For waits of which it is not known before whether they are any.
 void LookForSignalsAndLoops();
 
-// Runs `f` without the lock. Its waits inside the library can be ended by signals of Python.
+// Runs `f` without the lock. Its calls belong to what the Python code here runs inside of. Its waits inside the library
+// can be ended by signals of Python.
 template <class F>
 auto WithoutLock(F f, WaitHook::Hook look = LookForSignals) {
   try {
+    const ContextVariableScope inside;
     const py::gil_scoped_release unlocked;
     const WaitHook hook(look);
     return f();

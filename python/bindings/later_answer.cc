@@ -4,7 +4,6 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "bindings.h"
 #include "python_errors.h"
@@ -42,13 +41,10 @@ void AnswerWhenDone(const std::shared_ptr<IncomingCall>& call, const py::object&
   inner->addCallback(std::move(answer));
 }
 
-// The surroundings of a call (autograd context, deadline), which each step of its coroutine enters anew.
-class Surroundings {
+// A call whose coroutine is to run.
+class ServedCall {
  public:
-  explicit Surroundings(std::shared_ptr<IncomingCall> call) : call_(std::move(call)) {}
-
-  void Enter() { entered_.push_back(call_->Enter()); }
-  void Exit() { entered_.pop_back(); }
+  explicit ServedCall(std::shared_ptr<IncomingCall> call) : call_(std::move(call)) {}
 
   // Calls `tell` when nobody awaits the result any more.
   void OnCancelled(py::object tell) {
@@ -67,7 +63,6 @@ class Surroundings {
 
  private:
   const std::shared_ptr<IncomingCall> call_;
-  std::vector<std::shared_ptr<void>> entered_;
 };
 
 }  // namespace
@@ -81,7 +76,8 @@ PyObject* AsynchronousFunction(PyObject* function) {
 bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& result, bool asynchronous,
                  const std::string& shown_as) {
   if (PyCoro_CheckExact(result.ptr())) {
-    AnswerWhenDone(call, Parts().start_coroutine(result, std::make_unique<Surroundings>(call)), shown_as);
+    const auto context = py::reinterpret_steal<py::object>(NewPythonContext());
+    AnswerWhenDone(call, Parts().start_coroutine(result, context, std::make_unique<ServedCall>(call)), shown_as);
     return true;
   }
   if (!asynchronous && Py_TYPE(result.ptr()) != reinterpret_cast<PyTypeObject*>(Parts().later.ptr())) return false;
@@ -98,10 +94,7 @@ bool AnswerLater(const std::shared_ptr<IncomingCall>& call, const py::object& re
 
 void BindLaterAnswers(py::module_& module) {
   module.def("forbid_waits", ForbidWaits);
-  py::class_<Surroundings>(module, "Surroundings")
-      .def("enter", &Surroundings::Enter)
-      .def("exit", &Surroundings::Exit)
-      .def("on_cancelled", &Surroundings::OnCancelled, py::arg("tell"));
+  py::class_<ServedCall>(module, "ServedCall").def("on_cancelled", &ServedCall::OnCancelled, py::arg("tell"));
 }
 
 }  // namespace gradwire::python

@@ -49,7 +49,11 @@ Returned CallFunction(IncomingCall& incoming, std::string& shown_as) {
   if (by_own_name) incoming.ShowAs(shown_as);
   const bool asynchronous = AsynchronousFunction(function) != nullptr;
   PyObject* const through = PyCFunction_Check(function) ? Parts().call_builtin.ptr() : nullptr;
+  // What the function sets in it is no other's.
+  const auto context = py::reinterpret_steal<py::object>(NewPythonContext());
+  PyContext_Enter(context.ptr());
   PyObject* const result = Call(through, function, call.args.ptr(), call.kwargs.ptr());
+  PyContext_Exit(context.ptr());
   if (!result) throw py::error_already_set();
   return {py::reinterpret_steal<py::object>(result), asynchronous};
 }

@@ -25,6 +25,7 @@ const PythonParts& Parts() {
         .future_value = py::module_::import("torch._C").attr("Future").attr("wait"),
         .call_builtin = functions.attr("call_builtin"),
         .find_builtin = py::module_::import("torch.jit._builtins").attr("_find_builtin"),
+        .find_reduced = py::module_::import("gradwire._reducers").attr("find_reduced"),
         .rref = py::module_::import("gradwire._rref").attr("RRef"),
     };
   }

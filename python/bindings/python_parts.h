@@ -17,10 +17,11 @@ struct PythonParts {
   py::object refusal;          // _functions.refusal(function) -> the exception that says why it cannot be sent
   py::object resolve;          // _functions.resolve(module, qualified name) -> (True, function) or (False, text)
   py::object later;            // class _functions.Later: a future whose value answers the call
-  py::object start_coroutine;  // _coroutines.start(coroutine, surroundings) -> future
+  py::object start_coroutine;  // _coroutines.start(coroutine, context, call) -> future
   py::object future_value;     // torch's own way from a completed future to its value or exception
   py::object call_builtin;     // _functions.call_builtin(function, args, kwargs): from a frame of Python
   py::object find_builtin;     // torch's table: builtin function -> "aten::..." or None
+  py::object find_reduced;     // _reducers.find_reduced(nodes, hooked) -> [(place among nodes or -1, leaves)]
   py::object rref;             // class RRef
 };
 

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "bindings.h"
 #include "call_encoder.h"
 #include "function_name.h"
 #include "future_completion.h"
@@ -103,6 +104,7 @@ PythonWorker::PythonWorker(const std::string& name, int rank, int world_size, py
   StartReleases();
   HoldCalls();
   worker_ = WithoutLock([&] { return std::make_shared<Worker>(std::move(options)); });
+  KnowReducers(*worker_);
 }
 
 PythonWorker::~PythonWorker() {

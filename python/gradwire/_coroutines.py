@@ -8,54 +8,15 @@ import contextlib
 import contextvars
 import os
 import threading
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine
 from typing import Any
 
 from gradwire import _default
-from gradwire._C import Surroundings, forbid_waits
+from gradwire._C import ServedCall, forbid_waits
 from gradwire.errors import Error
 from gradwire.futures import Future
 
 _STOP_LIMIT_S = 2.0
-
-# Of the call that a task belongs to; tasks that it starts inherit it.
-_surroundings: contextvars.ContextVar[Surroundings] = contextvars.ContextVar("gradwire_call")
-
-
-class _Steps(Coroutine[Any, Any, Any]):
-    """A coroutine each of whose steps runs inside the surroundings of its call: autograd context and deadline."""
-
-    def __init__(self, inner: Coroutine[Any, Any, Any], surroundings: Surroundings) -> None:
-        self._inner = inner
-        self._surroundings = surroundings
-
-    def send(self, value: Any) -> Any:
-        self._surroundings.enter()
-        try:
-            return self._inner.send(value)
-        finally:
-            self._surroundings.exit()
-
-    def throw(self, *exception: Any) -> Any:
-        self._surroundings.enter()
-        try:
-            return self._inner.throw(*exception)
-        finally:
-            self._surroundings.exit()
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return self._inner.__await__()
-
-
-def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **given: Any) -> asyncio.Task[Any]:
-    context = given.get("context") or contextvars.copy_context()
-    surroundings = context.get(_surroundings)
-    if surroundings is not None:
-        coroutine = _Steps(coroutine, surroundings)
-    return asyncio.Task(coroutine, loop=loop, **given)
 
 
 class _Loop:
@@ -65,7 +26,6 @@ class _Loop:
         self.pid = os.getpid()
         self.is_stopping = False
         self.loop = asyncio.new_event_loop()
-        self.loop.set_task_factory(_make_task)
         self.thread = threading.Thread(target=self._run, name=_default.LOOP_THREAD, daemon=True)
         self.thread.start()
 
@@ -118,8 +78,11 @@ def _stop() -> None:
 _default.on_end.append(_stop)
 
 
-def start(coroutine: Coroutine[Any, Any, Any], surroundings: Surroundings) -> Future[Any]:
-    """Runs a coroutine on the event loop; the future of its result. A call that is cancelled cancels its task."""
+def start(coroutine: Coroutine[Any, Any, Any], context: contextvars.Context, call: ServedCall) -> Future[Any]:
+    """Runs a call's coroutine on the event loop; the future of its result. A call that is cancelled cancels its task.
+
+    The context holds what the call runs inside of: autograd context and deadline. Tasks that it starts inherit it.
+    """
     result: Future[Any] = Future()
     loop = _the_loop()
 
@@ -143,9 +106,7 @@ def start(coroutine: Coroutine[Any, Any, Any], surroundings: Surroundings) -> Fu
             with contextlib.suppress(RuntimeError):  # the loop has ended, and its coroutines with it
                 loop.call_soon_threadsafe(task.cancel)
 
-        surroundings.on_cancelled(cancel)
+        call.on_cancelled(cancel)
 
-    context = contextvars.Context()
-    context.run(_surroundings.set, surroundings)
     loop.call_soon_threadsafe(run, context=context)
     return result

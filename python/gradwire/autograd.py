@@ -19,13 +19,22 @@ def is_available() -> bool:
 
 
 class context:
-    """A context for the calls of this thread inside `with`; gives its id. Its end releases it on all workers."""
+    """A context for the calls inside `with`; gives its id. Its end releases it on all workers.
+
+    It belongs to the thread or the asyncio task that entered it and to the tasks, callbacks (`Future.then`) and calls
+    of `asyncio.to_thread` that these start. Other threads are not in it: run what they are to do in it by
+    `contextvars.copy_context().run(...)`, the copy made inside.
+    """
 
     def __enter__(self) -> int:
-        self._context = _C.AutogradContext(_default.required())
+        worker = _default.required()
+        self._context = _C.AutogradContext(worker)
+        self._outer = _C.surroundings.get(None)
+        _C.surroundings.set(_C.inside(worker, self._context.id()))
         return self._context.id()
 
     def __exit__(self, *error: object) -> None:
+        _C.surroundings.set(self._outer)
         self._context.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from gradwire import _C, _default
-from gradwire.errors import Error, kept
+from gradwire.errors import kept
 
 __all__ = ["Future", "collect_all", "wait_all"]
 
@@ -56,21 +56,21 @@ class Future(torch.futures.Future[T], Generic[T]):
             self._origin = other._call or other._origin or self._origin
 
     def then(self, callback: Callable[["Future[T]"], S]) -> "Future[S]":
-        """The future of what `callback(self)` returns. Its calls belong to the autograd context that is current here.
+        """The future of what `callback(self)` returns. Its calls belong to the context and the deadline that hold here.
 
         What it raises is raised by that future's `wait`, as an exception that is a RuntimeError and of its own type.
         """
         following: Future[S] = Future()
         following._follow(self)
-        _C.future_then(self, _in_context(callback), following, _default.worker)
+        _C.future_then(self, callback, following, _default.worker)
         return following
 
     def add_done_callback(self, callback: Callable[["Future[T]"], object]) -> None:
         """Calls `callback(self)` when done, at once when it is already. What it raises is printed and forgotten.
 
-        Its calls belong to the autograd context that is current here.
+        Its calls belong to the autograd context and the deadline that hold here.
         """
-        _C.future_add_done_callback(self, _in_context(callback))
+        _C.future_add_done_callback(self, callback)
 
     def __await__(self) -> Generator[Any, None, T]:
         """The value, in a coroutine on a running event loop of asyncio; other coroutines run meanwhile.
@@ -106,30 +106,6 @@ class Future(torch.futures.Future[T], Generic[T]):
 
     def __reduce__(self) -> Any:
         raise RuntimeError("Can not pickle torch.futures.Future: wait for it and send its value")
-
-
-def _in_context(callback: Callable[[Any], S]) -> Callable[[Any], S]:
-    """The callback, in the autograd context that is current on this thread; without one when it has been released."""
-    worker = _default.worker
-    if not isinstance(worker, _C.Worker):
-        return callback
-    context_id = _C.current_context(worker)
-    if context_id < 0:
-        return callback
-
-    def run(future: Any) -> S:
-        outer = -1
-        with contextlib.suppress(Error):  # the worker may have ended
-            outer = _C.set_current_context(worker, -1)
-            _C.set_current_context(worker, context_id)
-        try:
-            return callback(future)
-        finally:
-            with contextlib.suppress(Error):  # it may have been released meanwhile
-                _C.set_current_context(worker, -1)
-                _C.set_current_context(worker, outer)
-
-    return run
 
 
 def collect_all(futures: list[Future[Any]]) -> Future[list[Future[Any]]]:

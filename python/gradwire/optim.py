@@ -1,10 +1,12 @@
 """DistributedOptimizer: one local optimizer on each worker that owns parameters, stepped together."""
 
+import contextlib
 import threading
 from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from gradwire import autograd, rpc
 from gradwire._functions import shown_as
@@ -12,8 +14,18 @@ from gradwire.futures import Future, collect_all, wait_all
 
 __all__ = ["DistributedOptimizer"]
 
-# `.grad` is lent to one step at a time in a process: optimizers may share parameters.
-_step_lock = threading.Lock()
+# `.grad` of a parameter is lent to one step at a time, as optimizers may share parameters. Those of one optimizer have
+# one lock, but for those that had another before.
+_locks: Any = WeakIdKeyDictionary()
+_locks_lock = threading.Lock()
+
+
+def _locks_of(parameters: list[torch.Tensor]) -> list[threading.Lock]:
+    """In the order in which all are to take them."""
+    own = threading.Lock()
+    with _locks_lock:
+        locks = {_locks.setdefault(parameter, own) for parameter in parameters}
+    return sorted(locks, key=id)
 
 
 class _LocalOptimizer:
@@ -24,11 +36,14 @@ class _LocalOptimizer:
     ):
         self.parameters = parameters
         self.optim = optimizer_class(parameters, *args, **kwargs)
+        self.locks = _locks_of(parameters)
 
     def step(self, context_id: int) -> None:
         """Steps with the gradients of a context; a parameter without one there is left as it is."""
         gradients = autograd.get_gradients(context_id)
-        with _step_lock:
+        with contextlib.ExitStack() as held:
+            for lock in self.locks:
+                held.enter_context(lock)
             before = [parameter.grad for parameter in self.parameters]
             try:
                 for parameter in self.parameters:
@@ -99,9 +114,16 @@ class DistributedOptimizer:
 
         Until it returns, on whichever way, some owner may be stepping: the context must be there so long.
         """
-        steps = [
-            rpc.rpc_async(optimizer.owner(), _step, args=(optimizer, context_id))
-            for optimizer in self.remote_optimizers
-        ]
+        steps = [self._started(optimizer, context_id) for optimizer in self.remote_optimizers]
         collect_all(steps).wait()
         wait_all(steps)
+
+    @staticmethod
+    def _started(optimizer: rpc.RRef[_LocalOptimizer], context_id: int) -> Future[None]:
+        """A step under way; a failed one where it could not be sent, as there are others to wait for."""
+        try:
+            return rpc.rpc_async(optimizer.owner(), _step, args=(optimizer, context_id))
+        except Exception as error:
+            failed: Future[None] = Future()
+            failed.set_exception(error)
+            return failed

@@ -168,7 +168,7 @@ def counts() -> dict[str, int]:
 
 
 def all_gather(value: Any, workers: Iterable[str] | None = None, timeout: float = UNSET_RPC_TIMEOUT) -> dict[str, Any]:
-    """What each of the workers has passed, by name, once all of them have called this.
+    """What each of the workers has passed, by name, once all of them have called this. No gradients go through it.
 
     Args:
         value: anything that calls can carry.

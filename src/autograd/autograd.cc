@@ -40,12 +40,8 @@ ContextId Autograd::current() const {
   return context ? context->id() : -1;
 }
 
-ContextId Autograd::SetCurrent(ContextId context) {
-  const ContextId before = current();
-  std::weak_ptr<ContextState> next;
-  if (context >= 0) next = Known(*protocol_, context);
-  protocol_->interceptor().current().Set(std::move(next));
-  return before;
+Surroundings Autograd::Inside(ContextId context) const {
+  return protocol_->interceptor().current().With(context >= 0 ? Known(*protocol_, context) : nullptr);
 }
 
 void Autograd::Backward(ContextId context, const std::vector<at::Tensor>& roots, bool retain_graph) {
@@ -63,6 +59,8 @@ std::vector<std::pair<at::Tensor, at::Tensor>> Autograd::Gradients(ContextId con
 void Autograd::set_describe(std::function<std::optional<Failure>(const std::exception_ptr&)> describe) {
   protocol_->set_describe(std::move(describe));
 }
+
+void Autograd::set_find_reduced(FindReduced find) { protocol_->set_find_reduced(std::move(find)); }
 
 Autograd::Counts Autograd::counts() const {
   const ContextTable& table = protocol_->interceptor().table();

@@ -14,6 +14,7 @@
 #include "gradwire/autograd.h"
 #include "gradwire/error.h"
 #include "gradwire/function.h"
+#include "gradwire/surroundings.h"
 #include "rpc/interceptor.h"
 
 namespace gradwire::rpc {
@@ -54,9 +55,9 @@ class GRADWIRE_API Autograd {
 
   // The context that is current on this thread, or -1.
   ContextId current() const;
-  // Makes it current on this thread, -1: none; gives what was current before, or -1. Throws Error(kInvalid) when it is
+  // The surroundings of this thread with this context current in them, -1: none. Throws Error(kInvalid) when it is
   // unknown.
-  ContextId SetCurrent(ContextId context);
+  Surroundings Inside(ContextId context) const;
 
   // See gradwire/autograd.h.
   void Backward(ContextId context, const std::vector<at::Tensor>& roots, bool retain_graph = false);
@@ -65,6 +66,9 @@ class GRADWIRE_API Autograd {
   // How to describe exceptions of nodes and hooks that only Python understands: called where one was caught, without
   // locks; nothing for those that it does not know.
   void set_describe(std::function<std::optional<Failure>(const std::exception_ptr&)> describe);
+
+  // See gradwire/autograd.h.
+  void set_find_reduced(FindReduced find);
 
   struct Counts {
     size_t contexts = 0;

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "autograd/cut_history.h"
 #include "autograd/extension.h"
 
 namespace gradwire::autograd {
@@ -24,7 +25,7 @@ void AttachReceived(ContextState& context, const TensorList& tensors, const Cont
 
 }  // namespace
 
-// Of a call that this worker made in a context; lives as long as the call is under way.
+// Of a call that this worker made in a context, or without gradients in none; lives as long as the call is under way.
 struct AutogradInterceptor::SentCall {
   std::weak_ptr<AutogradInterceptor> owner;
   std::shared_ptr<ContextState> context;
@@ -32,7 +33,7 @@ struct AutogradInterceptor::SentCall {
   bool no_grad = false;
 
   ~SentCall() {
-    if (!context->closed()) return;
+    if (!context || !context->closed()) return;
     if (const auto self = owner.lock(); self && self->late_release_) self->late_release_(peer, context->id());
   }
 };
@@ -58,10 +59,31 @@ void AutogradInterceptor::RecordSend(ContextState& context, const TensorList& te
   extension.tensor_count = static_cast<uint32_t>(sent.size());
 }
 
+void AutogradInterceptor::SayWhatIsCut(const TensorList& tensors, std::vector<wire::Extension>& extensions) const {
+  ContextExtension extension{.context = static_cast<ContextId>(self_.id.packed()), .cut = WithHistory(tensors)};
+  if (!extension.cut.empty()) extensions.push_back(Encode(extension));
+}
+
+void AutogradInterceptor::NoteWhatIsCut(const TensorList& tensors, std::vector<wire::Extension>& extensions) {
+  if (extensions.empty()) return;
+  const auto extension = FindContextExtension(extensions);
+  if (!extension || extension->cut.empty()) return;
+  std::erase_if(extensions, [](const auto& each) { return each.tag == ContextExtension::kTag; });  // once
+  NoteCut(tensors, extension->cut, WorkerId::FromPacked(static_cast<uint64_t>(extension->context)));
+}
+
 void AutogradInterceptor::OnSend(rpc::OutgoingCall& call) {
   if (call.request.function.starts_with(kFunctionPrefix)) return;
   const std::shared_ptr<ContextState> context = current_.get();
-  if (!context || !context->AddPeer(call.to.id)) return;
+  if (!context || !context->AddPeer(call.to.id)) {
+    if (c10::GradMode::is_enabled()) {
+      SayWhatIsCut(call.request.args.tensors, call.request.extensions);
+    } else {
+      static const auto& without = *new std::shared_ptr<SentCall>(new SentCall{{}, nullptr, {}, true});
+      call.state[kSlot] = without;
+    }
+    return;
+  }
   ContextExtension extension{.context = context->id(), .no_grad = !c10::GradMode::is_enabled()};
   if (!extension.no_grad) RecordSend(*context, call.request.args.tensors, extension);
   call.request.extensions.push_back(Encode(extension));
@@ -70,7 +92,7 @@ void AutogradInterceptor::OnSend(rpc::OutgoingCall& call) {
 
 void AutogradInterceptor::OnHeader(rpc::ServedCall& call) {
   const auto extension = FindContextExtension(call.request.extensions);
-  if (!extension) return;
+  if (!extension || !extension->cut.empty()) return;
   auto entered = std::make_shared<EnteredCall>();
   entered->context = table_.Enter(extension->context, call.from.id.rank);
   entered->extension = *extension;
@@ -80,10 +102,8 @@ void AutogradInterceptor::OnHeader(rpc::ServedCall& call) {
 
 std::shared_ptr<void> AutogradInterceptor::OnDispatch(rpc::ServedCall& call) {
   const auto entered = std::static_pointer_cast<EnteredCall>(call.state[kSlot]);
-  if (!entered || !entered->context || entered->context->closed()) {
-    // A thread that waits inside of a context may run this meanwhile: it is not the handler's.
-    return current_.get() ? std::make_shared<CurrentContext::Scope>(current_, nullptr) : nullptr;
-  }
+  if (!entered) NoteWhatIsCut(call.request.args.tensors, call.request.extensions);
+  if (!entered || !entered->context || entered->context->closed()) return nullptr;
   // A handler that answers later enters again.
   if (!entered->attached.exchange(true)) {
     AttachReceived(*entered->context, call.request.args.tensors, entered->extension, call.from.id);
@@ -93,7 +113,8 @@ std::shared_ptr<void> AutogradInterceptor::OnDispatch(rpc::ServedCall& call) {
 
 void AutogradInterceptor::OnReply(rpc::ServedCall& call, wire::Reply& reply) {
   const auto entered = std::static_pointer_cast<EnteredCall>(call.state[kSlot]);
-  if (!entered || !entered->context || entered->extension.no_grad) return;
+  if (!entered) return SayWhatIsCut(reply.value.tensors, reply.extensions);
+  if (!entered->context || entered->extension.no_grad) return;
   ContextExtension extension{.context = entered->extension.context};
   RecordSend(*entered->context, reply.value.tensors, extension);
   if (extension.message) reply.extensions.push_back(Encode(extension));
@@ -101,7 +122,8 @@ void AutogradInterceptor::OnReply(rpc::ServedCall& call, wire::Reply& reply) {
 
 void AutogradInterceptor::OnReplyReceived(wire::Reply& reply, CallState& state) {
   const auto sent = std::static_pointer_cast<SentCall>(state[kSlot]);
-  if (!sent || sent->no_grad || sent->context->closed()) return;
+  if (!sent) return NoteWhatIsCut(reply.value.tensors, reply.extensions);
+  if (sent->no_grad || sent->context->closed()) return;
   const auto extension = FindContextExtension(reply.extensions);
   if (!extension) return;
   AttachReceived(*sent->context, reply.value.tensors, *extension, sent->peer);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "autograd/context_table.h"
 #include "autograd/current_context.h"
@@ -42,6 +43,10 @@ class AutogradInterceptor final : public rpc::Interceptor, public std::enable_sh
 
   // A send node over those of `tensors` that require grad, and its extension; nothing recorded when there are none.
   void RecordSend(ContextState& context, const TensorList& tensors, ContextExtension& extension);
+
+  // Of messages outside of every context.
+  void SayWhatIsCut(const TensorList& tensors, std::vector<wire::Extension>& extensions) const;
+  static void NoteWhatIsCut(const TensorList& tensors, std::vector<wire::Extension>& extensions);
 
   const rpc::Peer self_;
   ContextTable table_;

@@ -107,16 +107,6 @@ class Group {
   std::vector<std::unique_ptr<Node>> nodes_;
 };
 
-class Current {
- public:
-  Current(Autograd& autograd, ContextId context) : autograd_(autograd), outer_(autograd.SetCurrent(context)) {}
-  ~Current() { autograd_.SetCurrent(outer_); }
-
- private:
-  Autograd& autograd_;
-  const ContextId outer_;
-};
-
 // Parameters on three workers: "one" on worker 1 calls "two" on worker 2, which calls "zero" back on worker 0.
 struct Model {
   explicit Model(Group& given, at::ScalarType type) : group(given) {
@@ -147,7 +137,7 @@ struct Model {
     return (a[0] * b[0] + c[1] * h + a[1]).sum();  // b[1] unused, h used here and there
   }
   at::Tensor Distributed(ContextId context) {
-    const Current current(group.autograd(0), context);
+    const Surroundings::Scope current(group.autograd(0).Inside(context));
     return Loss([this](TensorList args) { return group.Call(0, 1, "one", args); },
                 [this](TensorList args) { return group.Call(0, 2, "two", args); });
   }
@@ -286,7 +276,7 @@ TEST(AutogradTest, SparseGradientsTravelAndAccumulate) {
   });
   at::Tensor loss;
   {
-    const Current current(group.autograd(0), context);
+    const Surroundings::Scope current(group.autograd(0).Inside(context));
     loss = group.Call(0, 1, "rows", {table})[0].sum();
   }
   group.autograd(0).Backward(context, {loss}, true);
@@ -305,7 +295,7 @@ TEST(AutogradTest, CallsToOneselfAreRecordedToo) {
   const ContextId context = group.autograd(0).NewContext();
   at::Tensor loss;
   {
-    const Current current(group.autograd(0), context);
+    const Surroundings::Scope current(group.autograd(0).Inside(context));
     loss = group.Call(0, 0, "square", group.Call(0, 0, "square", {x}))[0].sum();
   }
   const Autograd::Record record = group.autograd(0).Inspect(context);
@@ -320,7 +310,7 @@ TEST(AutogradTest, UnknownContextsAreClearErrors) {
   Autograd& autograd = group.autograd(0);
   EXPECT_FALSE(autograd.Release(100));
   EXPECT_EQ(autograd.current(), -1);
-  for (const std::function<void()>& use : {std::function<void()>([&] { autograd.SetCurrent(100); }),
+  for (const std::function<void()>& use : {std::function<void()>([&] { autograd.Inside(100); }),
                                            std::function<void()>([&] { autograd.Gradients(100); }),
                                            std::function<void()>([&] { autograd.Inspect(100); })}) {
     try {

@@ -94,7 +94,9 @@ Protocol::ParticipantPtr Protocol::MakeParticipant(const PassKey& pass, std::sha
   {
     const std::lock_guard lock(mutex_);
     options.describe = describe_;
+    options.loans.find_reduced = find_reduced_;
   }
+  options.loans.so_far = [context](const at::Tensor& leaf) { return context->gradient(leaf); };
   return std::make_shared<Participant>(
       Participant::Setup{.key = pass,
                          .self = calls_->self().id,

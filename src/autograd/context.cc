@@ -63,7 +63,12 @@ void ContextState::Join(std::vector<LeafGradient> gradients) {
     if (closed_) return;
     for (LeafGradient& fresh : gradients) {
       auto [it, is_new] = contents_.gradients.try_emplace(fresh.leaf.unsafeGetTensorImpl(), fresh);
-      if (!is_new) sums.push_back({&fresh, it->second});
+      if (is_new) continue;
+      if (fresh.is_whole) {
+        std::swap(it->second, fresh);  // the old one goes with `gradients`
+      } else {
+        sums.push_back({&fresh, it->second});
+      }
     }
   }
   // Arithmetic without the lock: nobody else changes entries meanwhile.

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "autograd/context.h"
+#include "rpc/surroundings.h"
 
 namespace gradwire::autograd {
 
@@ -16,20 +16,17 @@ class CurrentContext {
 
   // Null when there is none, or when it has been released meanwhile: then what runs here runs without (A7).
   std::shared_ptr<ContextState> get() const;
-  // Returns what was current before. Does not keep `context` alive.
-  std::weak_ptr<ContextState> Set(std::weak_ptr<ContextState> context) const;
+  // The surroundings of this thread with another context current; null: with none. Does not keep it alive.
+  Surroundings With(const std::shared_ptr<ContextState>& context) const;
 
   // Destroyed on the thread that made it.
   class Scope {
    public:
     Scope(const CurrentContext& current, const std::shared_ptr<ContextState>& context)
-        : current_(current), outer_(current.Set(context)) {}
-    ~Scope() { current_.Set(std::move(outer_)); }
-    Scope(const Scope&) = delete;
+        : scope_(current.With(context)) {}
 
    private:
-    const CurrentContext& current_;
-    std::weak_ptr<ContextState> outer_;
+    const Surroundings::Scope scope_;
   };
 
  private:

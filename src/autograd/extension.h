@@ -19,6 +19,9 @@ struct ContextExtension {
   // The pair of nodes, when tensors that require grad travel, and how many do.
   std::optional<MessageId> message;
   uint32_t tensor_count = 0;
+  // Of a message outside of every context: which of its tensors that require grad have a history at the sender, whose
+  // packed id stands for the context. Without the others.
+  std::vector<uint32_t> cut;
 };
 
 wire::Extension Encode(const ContextExtension& extension);

@@ -12,9 +12,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <mutex>
+#include <typeinfo>
 #include <unordered_map>
 
+#include "autograd/cut_history.h"
 #include "gradwire/future.h"
 
 namespace gradwire::autograd {
@@ -83,9 +86,14 @@ void CheckForNan(Node& node, const TensorList& outputs) {
   }
 }
 
+// By its name: libtorch does not export what typeid() and dynamic_cast would need.
+bool IsPythonNode(const Node& node) { return std::strcmp(typeid(node).name(), "N5torch8autograd6PyNodeE") == 0; }
+
 // One call of Pass::Reach().
 struct GraphWalk {
   std::unordered_map<Node*, NodeState>& nodes;
+  TensorList& hooked;
+  std::vector<Node*>& python_nodes;
   std::vector<Node*> left;  // found, and not walked from
   std::vector<Pass::Reached> found;
   std::unordered_map<Node*, size_t> place;  // of a receive node in `found`
@@ -95,7 +103,12 @@ struct GraphWalk {
     Node* const node = edge.function.get();
     const auto [it, is_new] = nodes.try_emplace(node);
     ++it->second.missing;
-    if (is_new) left.push_back(node);
+    if (is_new) {
+      left.push_back(node);
+      CheckHistory(*node);
+      if (IsPythonNode(*node)) python_nodes.push_back(node);
+      if (Loans::IsHooked(*node)) hooked.push_back(static_cast<AccumulateGrad*>(node)->variable);
+    }
     auto* const recv = dynamic_cast<RecvBackward*>(node);
     if (!recv) return;
     std::vector<bool>& used = it->second.used;
@@ -111,11 +124,13 @@ struct GraphWalk {
 }  // namespace
 
 struct Pass::State {
-  explicit State(Options given) : options(std::move(given)) {
+  explicit State(Options given) : options(std::move(given)), loans(options.loans) {
     if (options.carry_thread_state) thread_state.emplace();
   }
 
+  void BeginLoans();
   void Drive(const NodePtr& entry, TensorList gradients);
+  void Execute(std::function<void()> body, bool chooses_outputs) const;  // in a node of the ordinary engine
   void Loop(const NodePtr& entry, TensorList gradients);
   void Run(ReadyNode ready, std::vector<ReadyNode>& heap);
   TensorList RunLeaf(AccumulateGrad& node, const TensorList& gradients, const std::optional<c10::Stream>& stream);
@@ -128,7 +143,13 @@ struct Pass::State {
   std::atomic<bool> stopped{false};
   // Written while Reach() runs, only looked up in after that.
   std::unordered_map<Node*, NodeState> nodes;
-  std::mutex mutex;  // guards `nodes` meanwhile, and:
+  std::vector<NodePtr> entries;
+  TensorList hooked;
+  std::vector<Node*> python_nodes;
+  std::once_flag lending;
+  Loans loans;
+  std::mutex mutex;  // guards `nodes` and what follows it meanwhile, and:
+  size_t running = 0;  // arrivals; the loans end when none runs and the pass is stopped
   std::vector<LeafEntry> leaves;
   std::optional<Failure> failure;
 };
@@ -137,9 +158,10 @@ Pass::Pass(Options options) : state_(std::make_unique<State>(std::move(options))
 Pass::~Pass() = default;
 
 std::vector<Pass::Reached> Pass::Reach(const std::vector<Entry>& entries) {
-  GraphWalk walk{state_->nodes, {}, {}, {}};
+  GraphWalk walk{state_->nodes, state_->hooked, state_->python_nodes, {}, {}, {}};
   const std::lock_guard lock(state_->mutex);
   for (const Entry& entry : entries) {
+    state_->entries.push_back(entry.node);
     std::vector<bool>& used = state_->nodes[entry.node.get()].used;
     used.resize(entry.node->num_outputs());
     for (const uint32_t index : entry.tensors) {
@@ -158,7 +180,12 @@ std::vector<Pass::Reached> Pass::Reach(const std::vector<Entry>& entries) {
 }
 
 std::optional<Failure> Pass::Arrive(const NodePtr& entry, TensorList gradients) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    ++state_->running;
+  }
   try {
+    std::call_once(state_->lending, [this] { state_->BeginLoans(); });
     std::optional<at::ThreadLocalStateGuard> guard;
     if (state_->thread_state) guard.emplace(*state_->thread_state);
     state_->Drive(entry, std::move(gradients));
@@ -167,10 +194,20 @@ std::optional<Failure> Pass::Arrive(const NodePtr& entry, TensorList gradients) 
     state_->Fail(DescribeCaught(state_->options.describe));
   }
   const std::lock_guard lock(state_->mutex);
+  if (--state_->running == 0 && state_->stopped) state_->loans.End();
   return state_->failure;
 }
 
-void Pass::Stop() { state_->stopped = true; }
+void Pass::Stop() {
+  const std::lock_guard lock(state_->mutex);
+  state_->stopped = true;
+  if (state_->running == 0) state_->loans.End();
+}
+
+void Pass::State::BeginLoans() {
+  if (hooked.empty() || stopped) return;
+  loans.Begin({hooked, python_nodes, entries});
+}
 
 void Pass::State::Fail(Failure caught) {
   stopped = true;
@@ -179,11 +216,20 @@ void Pass::State::Fail(Failure caught) {
 }
 
 void Pass::State::Drive(const NodePtr& entry, TensorList gradients) {
+  const auto loop = [&] { Execute([&] { Loop(entry, std::move(gradients)); }, false); };
+  // Inside of a run with a choice of outputs, as torch.autograd.grad is one, a reentrant checkpoint refuses to run: its
+  // pass of its own would put gradients into `.grad`. In that run itself our nodes would be found unneeded.
+  python_nodes.empty() ? loop() : Execute(loop, true);
+}
+
+void Pass::State::Execute(std::function<void()> body, bool chooses_outputs) const {
   static const at::Tensor& token = *new at::Tensor(at::ones({}));  // the engine refuses an undefined root gradient
   auto driver = c10::make_intrusive<Driver>();
   driver->add_input_metadata(token);
-  driver->body = [&] { Loop(entry, std::move(gradients)); };
-  Engine::get_default_engine().execute({{driver, 0}}, {token}, options.retain_graph, false, true, {});
+  driver->body = std::move(body);
+  torch::autograd::edge_list outputs;
+  if (chooses_outputs) outputs.emplace_back(driver, 0);
+  Engine::get_default_engine().execute({{driver, 0}}, {token}, options.retain_graph, false, true, outputs);
 }
 
 void Pass::State::Loop(const NodePtr& entry, TensorList gradients) {
@@ -249,7 +295,11 @@ void Pass::State::Run(ReadyNode ready, std::vector<ReadyNode>& heap) {
 
 TensorList Pass::State::RunLeaf(AccumulateGrad& node, const TensorList& gradients,
                                 const std::optional<c10::Stream>& stream) {
-  if (!gradients.empty() && gradients[0].defined()) {
+  if (!gradients.empty() && gradients[0].defined() && loans.Holds(node.variable)) {
+    at::Tensor sum = node.variable.grad();
+    AddGradient(node.variable, sum, gradients[0], 1);
+    node.variable.mutable_grad() = std::move(sum);
+  } else if (!gradients.empty() && gradients[0].defined()) {
     LeafEntry entry{.leaf = node.variable, .gradient = gradients[0], .sum = {}, .stream = stream};
     if (!node.post_hooks().empty()) AddGradient(entry.leaf, entry.sum, entry.gradient, 2);
     const std::lock_guard lock(mutex);
@@ -283,8 +333,9 @@ std::vector<LeafGradient> Pass::Finish() {
     const std::lock_guard lock(state_->mutex);
     leaves.swap(state_->leaves);
   }
-  std::vector<LeafGradient> result;
-  result.reserve(leaves.size());
+  std::vector<LeafGradient> result = state_->loans.TakeBack();
+  state_->loans.End();
+  result.reserve(result.size() + leaves.size());
   for (LeafEntry& entry : leaves) {
     const c10::OptionalStreamGuard stream_guard(entry.stream);
     if (!entry.sum.defined()) AddGradient(entry.leaf, entry.sum, entry.gradient, 1);

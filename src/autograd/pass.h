@@ -8,15 +8,11 @@
 #include <optional>
 #include <vector>
 
+#include "autograd/loans.h"
 #include "autograd/nodes.h"
 #include "gradwire/error.h"
 
 namespace gradwire::autograd {
-
-struct LeafGradient {
-  at::Tensor leaf;
-  at::Tensor gradient;
-};
 
 // What a caught exception says of a node's failure, nothing when it is not of a kind that the function knows. Called on
 // the thread that caught it. For exceptions that only Python understands.
@@ -34,6 +30,7 @@ class Pass {
     // Gradients that leave this worker. Any thread that runs nodes; may throw.
     std::function<void(const RecvBackward&, TensorList)> leave;
     Describe describe;
+    Loans::Options loans;
     // Nodes see the thread-local state of the thread that makes this object (profilers, modes), on whichever they run.
     bool carry_thread_state = false;
   };
@@ -57,7 +54,7 @@ class Pass {
   // error stops the pass and is returned, as the nodes' own text.
   std::optional<Failure> Arrive(const NodePtr& entry, TensorList gradients);
 
-  // No node starts after this. Any thread.
+  // No node starts after this. When none runs any more, nothing is lent any more. Any thread.
   void Stop();
 
   // The gradients of the leaves, when all has run.

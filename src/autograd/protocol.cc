@@ -60,6 +60,11 @@ void Protocol::set_describe(Describe describe) {
   describe_ = std::move(describe);
 }
 
+void Protocol::set_find_reduced(FindReduced find) {
+  const std::lock_guard lock(mutex_);
+  find_reduced_ = std::move(find);
+}
+
 Protocol::ParticipantPtr Protocol::Find(const PassKey& pass) const {
   const std::lock_guard lock(mutex_);
   const auto at = participants_.find(pass);

@@ -32,6 +32,7 @@ class Protocol : public std::enable_shared_from_this<Protocol> {
   // Before the first call.
   void Attach(std::shared_ptr<Calls> calls);
   void set_describe(Describe describe);
+  void set_find_reduced(FindReduced find);
 
   AutogradInterceptor& interceptor() { return *interceptor_; }
   const std::shared_ptr<AutogradInterceptor>& shared_interceptor() const { return interceptor_; }
@@ -106,6 +107,7 @@ class Protocol : public std::enable_shared_from_this<Protocol> {
 
   mutable std::mutex mutex_;  // guards all below; a leaf
   Describe describe_;
+  FindReduced find_reduced_;
   PassTable table_;
   Actions queued_;
   bool is_carrying_ = false;

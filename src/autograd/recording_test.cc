@@ -1,6 +1,7 @@
 // What calls record (AutogradInterceptor), and how contexts end on all workers (A7).
 #include <gtest/gtest.h>
 
+#include "autograd/cut_history.h"
 #include "autograd/protocol.h"
 #include "autograd/test_network.h"
 #include "autograd/test_tensors.h"
@@ -178,6 +179,38 @@ TEST(RecordingTest, OutsideOfContextsNothingIsRecorded) {
   EXPECT_TRUE(result[0].is_leaf());
   EXPECT_TRUE(result[0].requires_grad());
   EXPECT_TRUE(network.table(1).ids().empty());
+}
+
+TEST(RecordingTest, AHistoryThatEndsAtACallOutsideIsNotMissedInSilence) {
+  const at::Tensor plain = at::ones({1}), leaf = Leaf({1});
+  EXPECT_EQ(WithHistory({plain, leaf, leaf * 2, leaf, leaf + 1}), (std::vector<uint32_t>{1, 3}));
+  const ContextExtension extension{.context = static_cast<ContextId>(WorkerId{3, 9}.packed()), .cut = {1, 3}};
+  const wire::Extension bytes = Encode(extension);
+  const auto read = FindContextExtension({bytes});
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->context, extension.context);
+  EXPECT_EQ(read->cut, extension.cut);
+  for (size_t length = 0; length < bytes.bytes.size(); ++length) {
+    wire::Extension shorter = bytes;
+    shorter.bytes.resize(length);
+    if (length == bytes.bytes.size() - 4) continue;  // one number less
+    EXPECT_THROW(FindContextExtension({shorter}), Error) << length;
+  }
+  EXPECT_THROW(NoteCut({plain, leaf}, {1}, {3, 9}), Error);
+
+  TestNetwork network(2);
+  const TensorList result = network.Call(0, 1, {Leaf({2})}, [](TensorList args) { return TensorList{args[0] * 2}; });
+  EXPECT_TRUE(result[0].is_leaf());
+  result[0].sum().backward();
+  EXPECT_EQ(result[0].grad().sum().item<float>(), 2) << "local autograd takes no notice";
+  const ContextId context = network.NewContext(0);
+  try {
+    network.at(0).Backward(context, {result[0].sum()}, false);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalid);
+    EXPECT_NE(error.failure().text.find("worker 1 has computed"), std::string::npos) << error.failure().text;
+  }
 }
 
 TEST(RecordingTest, EachWorkerOfAProcessHasItsOwnCurrentContext) {

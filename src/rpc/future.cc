@@ -11,6 +11,7 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "gradwire/call.h"
+#include "gradwire/surroundings.h"
 
 namespace gradwire::detail {
 namespace {
@@ -104,6 +105,7 @@ struct FutureState::State {
   }
 
   void RunCallbacks(const Future& future) {
+    const Surroundings::Scope none{Surroundings()};
     for (;;) {
       Callback next;
       {
@@ -185,6 +187,12 @@ void FutureState::OnDone(UniqueFunction<void()> callback) {
 }
 
 void FutureState::OnDone(Callback callback) {
+  if (Surroundings mine = Surroundings::current(); !mine.empty()) {
+    callback = [mine = std::move(mine), callback = std::move(callback)](const auto& future) mutable {
+      const Surroundings::Scope scope(std::move(mine));
+      callback(future);
+    };
+  }
   {
     std::lock_guard lock(state_->mutex);
     state_->callbacks.push_back(std::move(callback));

@@ -6,11 +6,13 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/event.h"
 #include "base/test_failure.h"
 #include "base/thread_pool.h"
 #include "gradwire/call.h"
+#include "rpc/surroundings.h"
 
 namespace gradwire {
 namespace {
@@ -101,6 +103,23 @@ TEST_F(Futures, CallbacksRunInTheOrderOfTheirAddition) {
   future.then([](const Future<int>&) {}).wait();
   ASSERT_EQ(order.size(), 51u);
   for (int i = 0; i <= 50; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+}
+
+TEST_F(Futures, CallbacksRunInsideOfWhatTheyWereAddedIn) {  // C2
+  const TimePoint deadline{std::chrono::seconds(5)};
+  const Future<int> future = Make();
+  const auto look = [](const Future<int>&) { return rpc::CurrentDeadline(); };
+  std::vector<Future<std::optional<TimePoint>>> seen{future.then(look)};
+  {
+    const Surroundings::Scope inside(rpc::WithDeadline(deadline));
+    seen.push_back(future.then(look));
+  }
+  seen.push_back(future.then(look));
+  {
+    const Surroundings::Scope others(rpc::WithDeadline(deadline + std::chrono::seconds(1)));
+    Complete(future, 1);
+  }
+  EXPECT_EQ(wait_all(seen), (std::vector<std::optional<TimePoint>>{std::nullopt, deadline, std::nullopt}));
 }
 
 TEST_F(Futures, ACallbackThatThrowsHarmsNoOther) {

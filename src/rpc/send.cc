@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "rpc/deadline.h"
 #include "rpc/function_entry.h"
 #include "rpc/rpc_impl.h"
 #include "rpc/send_step.h"
+#include "rpc/surroundings.h"
 
 namespace gradwire::rpc {
 std::chrono::microseconds Rpc::Impl::TimeLimit(const CallOptions& options, wire::Request& request) {

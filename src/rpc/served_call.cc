@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "gradwire/future.h"
-#include "rpc/deadline.h"
+#include "rpc/surroundings.h"
 
 namespace gradwire::rpc {
 namespace {
@@ -36,12 +36,13 @@ struct ThisCallScope {
   const IncomingCall* const outer;
 };
 
-// What OnDispatch returned, destroyed in reverse order.
-struct Surroundings {
-  std::vector<std::shared_ptr<void>> scopes;
-  ~Surroundings() {
+// What a thread has entered for a call, left in reverse order.
+struct Entered {
+  void Enter(Surroundings inner) { scopes.push_back(std::make_shared<Surroundings::Scope>(std::move(inner))); }
+  ~Entered() {
     while (!scopes.empty()) scopes.pop_back();
   }
+  std::vector<std::shared_ptr<void>> scopes;
 };
 
 }  // namespace
@@ -70,21 +71,23 @@ void ServedCallImpl::Header() {
 }
 
 std::shared_ptr<void> ServedCallImpl::Enter() {
-  struct Entered {
+  struct Inside {
     std::shared_ptr<ServedCallImpl> call;
     ThisCallScope scope;
     std::shared_ptr<void> surroundings;
   };
-  return std::shared_ptr<Entered>(new Entered{shared_from_this(), ThisCallScope(this), EnterInterceptors()});
+  return std::shared_ptr<Inside>(new Inside{shared_from_this(), ThisCallScope(this), EnterInterceptors()});
 }
 
 std::shared_ptr<void> ServedCallImpl::EnterInterceptors() {
-  auto surroundings = std::make_shared<Surroundings>();
+  auto surroundings = std::make_shared<Entered>();
+  // A thread that waits inside of its own may run this meanwhile.
+  if (!Surroundings::current().empty()) surroundings->Enter({});
   ServedCall call = view();
   for (const auto& interceptor : host_->interceptors()) {
     if (auto scope = interceptor->OnDispatch(call)) surroundings->scopes.push_back(std::move(scope));
   }
-  if (deadline_) surroundings->scopes.push_back(std::make_shared<DeadlineScope>(*deadline_));
+  if (deadline_) surroundings->Enter(WithDeadline(*deadline_));
   return surroundings->scopes.empty() ? nullptr : surroundings;
 }
 

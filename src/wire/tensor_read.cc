@@ -13,6 +13,7 @@
 
 #include "wire/sparse.h"
 #include "wire/tensor_table.h"
+#include "wire/views.h"
 
 namespace gradwire::wire {
 namespace {
@@ -52,6 +53,8 @@ class TableReader {
     std::vector<at::Tensor> result;
     result.reserve(tensors);
     for (uint32_t i = 0; i < tensors; ++i) result.push_back(ReadTensor());
+    RelateViews(result);
+    for (const at::Tensor& tensor : requiring_grad_) tensor.set_requires_grad(true);
     return result;
   }
 
@@ -127,7 +130,7 @@ class TableReader {
     impl->set_sizes_and_strides(sizes, strides, static_cast<int64_t>(offset));
     if ((flags & flag::kConj) != 0) impl->_set_conj(true);
     if ((flags & flag::kNeg) != 0) impl->_set_neg(true);
-    SetRequiresGrad(tensor, flags);
+    NoteRequiresGrad(tensor, flags);
     return tensor;
   }
 
@@ -186,23 +189,24 @@ class TableReader {
     parts.values = ReadPart(flag::kConj | flag::kNeg);
     CheckShapes(parts);
     at::Tensor tensor = PutTogether(parts);
-    SetRequiresGrad(tensor, flags);
+    NoteRequiresGrad(tensor, flags);
     return tensor;
   }
 
-  static void SetRequiresGrad(const at::Tensor& tensor, uint8_t flags) {
+  void NoteRequiresGrad(const at::Tensor& tensor, uint8_t flags) {
     if ((flags & flag::kRequiresGrad) == 0) return;
     const c10::ScalarType dtype = tensor.scalar_type();
     if (!c10::isFloatingType(dtype) && !c10::isComplexType(dtype)) {
       ThrowInvalid("a tensor of dtype " + std::string(c10::toString(dtype)) + " cannot require grad");
     }
-    tensor.set_requires_grad(true);
+    requiring_grad_.push_back(tensor);
   }
 
   Cursor& in_;
   const size_t max_bulk_;
   size_t bulk_ = 0;
   std::vector<c10::Storage> storages_;
+  std::vector<at::Tensor> requiring_grad_;
 };
 
 }  // namespace

@@ -63,6 +63,30 @@ TEST(TensorTable, ViewsOfOneStorageShareItOnArrival) {
   }
 }
 
+// As of a function that returns several views of one tensor.
+TEST(TensorTable, ViewsThatOverlapAreChangedTogetherOrNotAtAll) {
+  const at::Tensor base = at::ones({8}).set_requires_grad(true) * 1;
+  const auto got = Receive(Send({base, base.slice(0, 2, 4), base.detach().slice(0, 3, 5), at::ones({8})}));
+  const auto version = got[0]._version();
+  got[2].zero_();
+  EXPECT_GT(got[0]._version(), version) << "what a backward pass needs has changed";
+  EXPECT_EQ(got[3]._version(), 0);
+  const at::Tensor weight = at::ones({2}).set_requires_grad(true);
+  for (const size_t changed : {0, 1, 2}) {
+    EXPECT_THROW(got[changed].slice(0, 0, 2).mul_(weight), c10::Error) << "its gradient would be missed in the others";
+  }
+  EXPECT_TRUE(got[1].requires_grad());
+  EXPECT_FALSE(got[2].requires_grad());
+}
+
+TEST(TensorTable, ViewsThatOnlyTouchAreApart) {
+  const at::Tensor base = at::zeros({8});
+  const auto got = Receive(Send({base.slice(0, 0, 4), base.slice(0, 4, 8)}));
+  got[0].mul_(at::ones({4}).set_requires_grad(true));
+  EXPECT_TRUE(got[0].requires_grad());
+  EXPECT_FALSE(got[1].requires_grad());
+}
+
 TEST(TensorTable, ViewsFarApartDoNotDragTheirStorageAlong) {
   const at::Tensor base = at::arange(1000000);
   const Sent sent = Send({base.slice(0, 0, 2), base.slice(0, 999998)});

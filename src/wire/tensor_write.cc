@@ -128,6 +128,11 @@ void TensorTableWriter::Add(c10::MaybeOwned<at::Tensor> owned) {
     nodes_.push_back(std::move(node));
     return;
   }
+  if (tensor._fw_grad(0).defined()) {
+    ThrowInvalid(
+        "a dual tensor of forward-mode differentiation cannot travel, as its tangent would be lost; send the two that "
+        "torch.autograd.forward_ad.unpack_dual(tensor) gives");
+  }
   if (tensor.requires_grad()) node.flags |= flag::kRequiresGrad;
   if (tensor.is_conj()) node.flags |= flag::kConj;
   if (tensor.is_neg()) node.flags |= flag::kNeg;

@@ -7,17 +7,11 @@
 namespace gradwire::autograd {
 
 Context::Context(Worker& worker)
-    : worker_(worker), id_(worker.autograd().NewContext()), outer_(worker.autograd().SetCurrent(id_)) {}
+    : worker_(worker), id_(worker.autograd().NewContext()), scope_(worker.autograd().Inside(id_)) {}
 
-Context::~Context() {
-  Autograd& autograd = worker_.autograd();
-  try {
-    autograd.SetCurrent(outer_);
-  } catch (const Error&) {
-    autograd.SetCurrent(-1);  // it was released meanwhile, perhaps just now by another thread
-  }
-  autograd.Release(id_);
-}
+Context::~Context() { worker_.autograd().Release(id_); }
+
+Surroundings inside(Worker& worker, int64_t context_id) { return worker.autograd().Inside(context_id); }
 
 void backward(Worker& worker, int64_t context_id, const std::vector<at::Tensor>& roots, bool retain_graph) {
   worker.autograd().Backward(context_id, roots, retain_graph);
@@ -27,12 +21,13 @@ std::vector<std::pair<at::Tensor, at::Tensor>> get_gradients(Worker& worker, int
   return worker.autograd().Gradients(context_id);
 }
 
+void set_find_reduced(Worker& worker, FindReduced find) { worker.autograd().set_find_reduced(std::move(find)); }
+
 int64_t current_context(Worker& worker) { return worker.autograd().current(); }
 
 int64_t new_context(Worker& worker) { return worker.autograd().NewContext(); }
 int64_t max_context_id(Worker& worker) { return worker.autograd().max_id(); }
 bool knows_context(Worker& worker, int64_t context_id) { return worker.autograd().Knows(context_id); }
-int64_t set_current_context(Worker& worker, int64_t context_id) { return worker.autograd().SetCurrent(context_id); }
 bool release_context(Worker& worker, int64_t context_id) { return worker.autograd().Release(context_id); }
 
 Recorded recorded(Worker& worker, int64_t context_id) {

@@ -5,7 +5,7 @@
 
 #include "gradwire/error.h"
 #include "gradwire/value.h"
-#include "rpc/deadline.h"
+#include "rpc/surroundings.h"
 
 namespace gradwire {
 namespace {
@@ -117,6 +117,8 @@ CallHandle Gather::SendPart(const Key& key, const Payload& value, std::string sh
 GatherParts Gather::All(Payload value, std::vector<std::string> names, milliseconds timeout, std::string shown_as) {
   if (value.local) value = value.local->Encode();
   const std::optional<Duration> limit = Limit(timeout);
+  // Each worker may be in a context of its own, and a part goes to all: it belongs to none of them.
+  const Surroundings::Scope nothing{Surroundings()};
   const Key key = NextKey(std::move(names));
   const auto wait = std::make_shared<Wait>();
   const CallHandle call = SendPart(key, value, std::move(shown_as), [wait](Outcome outcome) {

@@ -234,6 +234,78 @@ def test_a_step_that_fails_on_one_owner_waits_for_the_others(group):
     group(body)
 
 
+# Owners that take a call of a step and one that is not there: what is refused at once is no reason to leave the rest.
+def test_a_step_that_cannot_be_sent_waits_for_the_others(group):
+    def body():
+        optimizer = DistributedOptimizer(Uneven, [rpc.remote("worker0", owned_parameter)], lr=0.1)
+        lost = object.__new__(DistributedOptimizer)
+        lost.remote_optimizers = [optimizer.remote_optimizers[0], _NotThere()]
+        raised = []
+
+        def step():
+            with autograd.context() as context_id, pytest.raises(Error, match="nobody"):
+                lost.step(context_id)
+            raised.append(_ended.is_set())
+
+        thread = threading.Thread(target=step)
+        thread.start()
+        assert _started.wait(20)
+        thread.join(0.3)
+        assert raised == []
+        _release.set()
+        thread.join(20)
+        assert raised == [True]
+
+    group(body)
+
+
+class _NotThere:
+    def owner(self):
+        return "nobody"
+
+
+_inside = set()
+_meeting = threading.Barrier(2)
+
+
+class Watched(torch.optim.SGD):
+    """Notes which parameters are being stepped; with `meets`, waits for another that steps at the same time."""
+
+    def __init__(self, params, meets):
+        super().__init__(params, lr=0.1)
+        self.meets = meets
+
+    def step(self):
+        mine = {id(parameter) for parameter in self.param_groups[0]["params"]}
+        assert not mine & _inside
+        _inside.update(mine)
+        if self.meets:
+            _meeting.wait(20)
+        super().step()
+        _inside.difference_update(mine)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_steps_of_one_process_exclude_each_other_where_they_share_a_parameter(alone, shared):
+    first, second, third = (rpc.RRef(torch.ones(1, requires_grad=True)) for _ in range(3))
+    sets = ([first, second], [third, second] if shared else [third])
+    optimizers = [DistributedOptimizer(Watched, parameters, meets=not shared) for parameters in sets]
+
+    def steps(optimizer):
+        with autograd.context() as context_id:
+            for _ in range(50):
+                optimizer.step(context_id)
+        ended.append(optimizer)
+
+    ended = []
+    threads = [threading.Thread(target=steps, args=(optimizer,)) for optimizer in optimizers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ended) == 2
+
+
 def halve(optimizer):
     torch.optim.lr_scheduler.StepLR(optimizer.local_value().optim, 1, gamma=0.5).step()
     return optimizer.local_value().optim.param_groups[0]["lr"]

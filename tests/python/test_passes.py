@@ -73,6 +73,34 @@ def test_what_is_unused_inside_a_used_message_gets_no_gradient(group):
     group(body)
 
 
+class Severed(torch.autograd.Function):
+    """Its backward has no gradient for its input."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+def severed_and_not(x, y):
+    return Severed.apply(x), y * 2
+
+
+# A1
+def test_a_gradient_that_a_node_does_not_give_is_none_on_all_workers(group):
+    def body():
+        x, y, first = (torch.rand(3, requires_grad=True) for _ in range(3))
+        with autograd.context() as context_id:
+            both = rpc.rpc_sync("worker1", severed_and_not, args=(x * first, y))
+            autograd.backward(context_id, [sum(both).sum()])
+            assert list(autograd.get_gradients(context_id)) == [y]
+
+    group(body)
+
+
 _hooked = {}
 
 

@@ -58,14 +58,13 @@ class Training {
   void Step(size_t rank, int64_t seed) {
     autograd::Autograd& autograd = cluster_.autograd(rank);
     const ContextId context = autograd.NewContext();
-    const ContextId outer = autograd.SetCurrent(context);
     at::Tensor loss;
     try {
+      const Surroundings::Scope inside(autograd.Inside(context));
       const at::Tensor x = at::rand({4}, at::kDouble).set_requires_grad(true);
       loss = RunPart(parameters_, remote_, rank, seed, 2, {x * 2})[0].sum();
     } catch (const Error&) {
     }
-    autograd.SetCurrent(outer);
     for (int pass = 0; pass < 2 && loss.defined() && loss.requires_grad(); ++pass) {
       ++totals_.backwards;
       try {

@@ -24,10 +24,8 @@ class Gradients : public testing::TestWithParam<int> {
 
   at::Tensor Loss(const CallPart& call) { return RunPart(parameters, call, 0, GetParam(), 3, {x * 2})[0].sum(); }
   at::Tensor DistributedLoss(ContextId context) {
-    const ContextId outer = cluster.autograd(0).SetCurrent(context);
-    const at::Tensor loss = Loss(remote);
-    cluster.autograd(0).SetCurrent(outer);
-    return loss;
+    const Surroundings::Scope inside(cluster.autograd(0).Inside(context));
+    return Loss(remote);
   }
 
   // Whether the pass ended well; `text` is its error otherwise.

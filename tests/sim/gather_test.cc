@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <list>
 
-#include "rpc/deadline.h"
+#include "rpc/surroundings.h"
 #include "sim/at_step.h"
 #include "sim/cluster.h"
 
@@ -229,7 +229,7 @@ TEST(C2, TheDeadlineOfTheCallThatGathersBindsLeadersAndOthers) {
     GatheringGroup group(7);
     Failure failure;
     group.cluster().scheduler().Spawn([&] {
-      const rpc::DeadlineScope scope(group.cluster().scheduler().Now() + milliseconds(30));
+      const Surroundings::Scope scope(rpc::WithDeadline(group.cluster().scheduler().Now() + milliseconds(30)));
       try {
         group[rank].All(EncodeValue(true), {"worker0", "worker1"}, milliseconds(-1));
       } catch (const Error& error) {

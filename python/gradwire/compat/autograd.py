@@ -39,6 +39,10 @@ class context:
         _release_context(self.autograd_context._context_id())
 
 
+# What held before each context of _new_context, until it is released.
+_outer: dict[int, _C.Surroundings | None] = {}
+
+
 def _init(worker_id: int) -> None:
     """Called by init_rpc before the worker is made, which brings its autograd along."""
 
@@ -48,7 +52,8 @@ def _new_context() -> DistAutogradContext:
     if _C.current_context(worker) >= 0:
         raise Error("Already have an autograd context id for this thread")
     made = DistAutogradContext(_C.new_context(worker))
-    _C.set_current_context(worker, made._id)
+    _outer[made._id] = _C.surroundings.get(None)
+    _C.surroundings.set(_C.inside(worker, made._id))
     return made
 
 
@@ -72,8 +77,9 @@ def _is_valid_context(context_id: int) -> None:
 
 def _release_context(context_id: int) -> None:
     worker = _default.required()
+    outer = _outer.pop(context_id, None)
     if _C.current_context(worker) == context_id:
-        _C.set_current_context(worker, -1)
+        _C.surroundings.set(outer)
     _C.release_context(worker, context_id)
 
 
