@@ -34,6 +34,12 @@ bool EnvironmentIs(const char* name, const char* value) {
   return found && std::strcmp(found, value) == 0;
 }
 
+// Under torchrun its agent may serve, at MASTER_PORT and nowhere else; MASTER_ADDR may be written in many ways.
+bool AgentServes(uint16_t port) {
+  return EnvironmentIs("TORCHELASTIC_USE_AGENT_STORE", "True") &&
+         EnvironmentIs("MASTER_PORT", std::to_string(port).c_str());
+}
+
 class Socket {
  public:
   Socket(int family, int type) : fd_(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {}
@@ -138,8 +144,7 @@ bool Await(Event& event, milliseconds limit) {
 c10::intrusive_ptr<c10d::Store> OpenTcpStore(const std::string& host, uint16_t port, int rank, milliseconds limit) {
   c10d::TCPStoreOptions options;
   options.port = port;
-  // Under torchrun its agent may serve.
-  options.isServer = rank == 0 && !EnvironmentIs("TORCHELASTIC_USE_AGENT_STORE", "True");
+  options.isServer = rank == 0 && !AgentServes(port);
   options.waitWorkers = false;  // the rendezvous knows who is missing
   options.timeout = limit.count() > 0 ? limit : kNoLimit;
   options.multiTenant = true;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -105,6 +106,18 @@ TEST(TcpStore, RankZeroWaitsForNobodyAndWhoComesFirstWaitsForIt) {
   store->Set("key", "value");
   other.join();
   EXPECT_EQ(WrapStore(first)->Get("key", milliseconds(20'000)), "value");
+}
+
+TEST(TcpStore, RankZeroServesWhereTheAgentOfTorchrunDoesNot) {
+  Port port(false);
+  port.Free();
+  ::setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+  ::setenv("MASTER_PORT", std::to_string(port.number()).c_str(), 1);
+  EXPECT_TRUE(Open("127.0.0.1", port.number(), 0, milliseconds(100))) << "the agent's place";
+  ::setenv("MASTER_PORT", "1", 1);
+  EXPECT_FALSE(Open("127.0.0.1", port.number(), 0, milliseconds(20'000))) << "a place of the program's own";
+  ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+  ::unsetenv("MASTER_PORT");
 }
 
 TEST(TcpStore, AKeyThatDoesNotComeIsNothingAtTheLimit) {
