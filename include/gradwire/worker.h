@@ -50,10 +50,12 @@ struct WorkerOptions {
   std::string host;
 
   std::chrono::milliseconds rpc_timeout{60'000};  // default of calls; 0: none
-  std::chrono::milliseconds init_timeout{-1};     // negative: the larger of rpc_timeout and 5 s; 0: none
+  // Of the construction; 0: none. Negative: 30 minutes, or where rpc_timeout is not its default the larger of that and
+  // 5 s. Every 30 s a warning says which ranks are waited for.
+  std::chrono::milliseconds init_timeout{-1};
   // Whoever is silent for longer is taken for lost, and the group decides (docs/membership.md). At least 100 ms.
   std::chrono::milliseconds heartbeat_limit{10'000};
-  size_t num_worker_threads = 16;                 // handlers that run at one time, waiting ones not counted (C3)
+  size_t num_worker_threads = 16;  // handlers that run at one time, waiting ones not counted (C3)
 
   // While 1,024 requests of this worker wait on a callee to be begun, further calls wait for their turn (C4), or throw
   // kOverloaded.

@@ -92,7 +92,9 @@ def choose(backend: Any, options: Any) -> tuple[Backend, Any]:
 
 
 def init_limit_s(rpc_timeout: float) -> float:
-    """How long init may wait for others; 0 is for ever."""
+    """How long init may wait for others; 0 is for ever. Where no limit is written it is longer than a call's."""
+    if rpc_timeout == RpcBackendOptions().rpc_timeout:
+        return 1800.0
     return max(rpc_timeout, 5.0) if rpc_timeout > 0 else 0.0
 
 

@@ -97,8 +97,9 @@ def init_rpc(
         rpc_backend_options: default timeout, threads, and where to meet (`env://`, `tcp://host:port`, `file://path`).
 
     Raises:
-        Error: the group is not complete within the larger of rpc_timeout and 5 s (the text names the missing ranks),
-            nobody serves the store, two workers have one name, or this process has a worker already.
+        Error: the group is not complete within 30 minutes or, where rpc_timeout is not its default, the larger of that
+            and 5 s (the text names the missing ranks; a warning does every 30 s), nobody serves the store, two workers
+            have one name, or this process has a worker already.
     """
     if not isinstance(name, str):
         raise TypeError(f"init_rpc(): name must be a string, not {name!r}")

@@ -3,50 +3,19 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
 
+#include "base/log.h"
 #include "gradwire/error.h"
+#include "worker/test_store.h"
 
 namespace gradwire {
 namespace {
 
 using std::chrono::milliseconds;
-
-class MemoryStore final : public Store {
- public:
-  void Set(const std::string& key, const std::string& value) override {
-    const std::lock_guard lock(mutex_);
-    values_[key] = value;
-    changed_.notify_all();
-  }
-  std::optional<std::string> Get(const std::string& key, milliseconds limit) override {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, limit, [&] { return values_.count(key) > 0; })) return std::nullopt;
-    return values_[key];
-  }
-  int64_t Add(const std::string& key, int64_t amount) override {
-    const std::lock_guard lock(mutex_);
-    return counters_[key] += amount;
-  }
-  std::string CompareSet(const std::string& key, const std::string& expected, const std::string& desired) override {
-    const std::lock_guard lock(mutex_);
-    std::string& value = values_[key];
-    if (value == expected) value = desired;
-    changed_.notify_all();
-    return value;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-  std::map<std::string, int64_t> counters_;
-};
 
 rpc::Member MemberNamed(const std::string& name, uint32_t rank) {
   return {.peer = {.id = {.rank = rank, .incarnation = 70 + rank}, .name = name},
@@ -60,6 +29,12 @@ std::optional<Failure> FailureIfAny(const std::function<void()>& use) {
     return error.failure();
   }
   return std::nullopt;
+}
+
+rpc::Member MemberOfLife(uint32_t life, uint32_t rank) {
+  rpc::Member member = MemberNamed("worker" + std::to_string(rank), rank);
+  member.peer.id.incarnation = 1000 * life + rank;
+  return member;
 }
 
 const auto kNobodyGone = [](uint32_t) { return false; };
@@ -88,10 +63,10 @@ TEST(WorkerName, IsLettersDigitsAndThreeSigns) {
 }
 
 TEST(RendezvousTest, AllRanksLearnOfAllAndShareAKey) {
-  MemoryStore store;
+  TestStore store;
   std::vector<std::string> keys(4);
   const auto failures = RunRanks(4, [&](uint32_t rank) {
-    Rendezvous rendezvous(store, rank, 4, milliseconds(20'000));
+    Rendezvous rendezvous(store, {.rank = rank, .world_size = 4, .limit = milliseconds(20'000)});
     keys[rank] = rendezvous.JobKey();
     const auto members = rendezvous.Exchange(MemberNamed("worker" + std::to_string(rank), rank));
     rendezvous.AwaitAllReady(kNobodyGone);
@@ -107,26 +82,65 @@ TEST(RendezvousTest, AllRanksLearnOfAllAndShareAKey) {
   EXPECT_GE(keys[0].size(), 32u);
 }
 
-TEST(RendezvousTest, M4_EachStartOnOneStoreIsAGroupOfItsOwn) {
-  MemoryStore store;
-  std::string keys[2];
-  for (std::string& key : keys) {
-    const auto failures = RunRanks(2, [&](uint32_t rank) {
-      Rendezvous rendezvous(store, rank, 2, milliseconds(20'000));
-      const std::string own = rendezvous.JobKey();
-      if (rank == 0) key = own;
-      rendezvous.Exchange(MemberNamed("worker" + std::to_string(rank), rank));
-      rendezvous.AwaitAllReady(kNobodyGone);
-    });
-    for (const auto& failure : failures) EXPECT_FALSE(failure) << failure->text;
+// The members of one life of each rank; what has failed.
+std::vector<std::optional<Failure>> MeetOnce(Store& store, uint32_t ranks, uint32_t life) {
+  return RunRanks(ranks, [&](uint32_t rank) {
+    Rendezvous rendezvous(store, {.rank = rank, .world_size = ranks, .limit = milliseconds(20'000)});
+    const auto members = rendezvous.Exchange(MemberOfLife(life, rank));
+    ASSERT_EQ(members.size(), ranks);
+    for (uint32_t other = 0; other < ranks; ++other) {
+      EXPECT_EQ(members[other].peer.id, MemberOfLife(life, other).peer.id) << "rank " << rank;
+    }
+    rendezvous.AwaitAllReady(kNobodyGone);
+  });
+}
+
+TEST(RendezvousTest, M4_GroupsOfAnySizeMeetOneAfterAnotherOnOneStore) {
+  TestStore store;
+  uint32_t life = 0;
+  for (const uint32_t ranks : {2, 3, 1, 2}) {
+    for (const auto& failure : MeetOnce(store, ranks, ++life)) EXPECT_FALSE(failure) << failure->text;
   }
-  EXPECT_NE(keys[0], keys[1]);
+}
+
+// Whichever ranks began before, how far they came and how often.
+TEST(RendezvousTest, M4_NothingCountsThatTheDeadHaveLeft) {
+  TestStore store;
+  uint32_t life = 0;
+  const auto begin_and_die = [&](uint32_t rank, uint32_t ranks) {
+    Rendezvous rendezvous(store, {.rank = rank, .world_size = ranks, .limit = milliseconds(1)});
+    rendezvous.JobKey();
+    EXPECT_TRUE(FailureIfAny([&] { rendezvous.Exchange(MemberOfLife(life, rank)); }));
+  };
+  for (const std::vector<uint32_t>& begun :
+       std::vector<std::vector<uint32_t>>{{0}, {1}, {2, 1}, {0, 1, 2}, {1, 0, 0, 2}, {2, 2, 2}}) {
+    ++life;
+    for (const uint32_t rank : begun) begin_and_die(rank, 3);
+    begin_and_die(begun[0], 4);  // of another size
+    for (const auto& failure : MeetOnce(store, 3, ++life)) EXPECT_FALSE(failure) << failure->text;
+  }
+}
+
+TEST(RendezvousTest, M4_WhoWaitsMeetsTheNextRankZeroWhenTheFirstDies) {
+  TestStore store;
+  const rpc::Member follower = MemberOfLife(1, 1);
+  std::thread waits([&] {
+    Rendezvous rendezvous(store, {.rank = 1, .world_size = 2, .limit = milliseconds(0)});
+    EXPECT_EQ(rendezvous.Exchange(follower)[0].peer.id, MemberOfLife(2, 0).peer.id);
+  });
+  {
+    const Rendezvous dies(store, {.rank = 0, .world_size = 2, .limit = milliseconds(0)});
+    EXPECT_TRUE(store.Get("gradwire/1/worker/1", milliseconds(20'000)));
+  }
+  Rendezvous lives(store, {.rank = 0, .world_size = 2, .limit = milliseconds(0)});
+  EXPECT_EQ(lives.Exchange(MemberOfLife(2, 0))[1].peer.id, follower.peer.id);
+  waits.join();
 }
 
 TEST(RendezvousTest, TwoWorkersWithOneNameAreRefusedOnEveryRank) {
-  MemoryStore store;
+  TestStore store;
   const auto failures = RunRanks(3, [&](uint32_t rank) {
-    Rendezvous rendezvous(store, rank, 3, milliseconds(20'000));
+    Rendezvous rendezvous(store, {.rank = rank, .world_size = 3, .limit = milliseconds(20'000)});
     rendezvous.Exchange(MemberNamed(rank == 1 ? "other" : "same", rank));
   });
   for (const auto& failure : failures) {
@@ -138,29 +152,74 @@ TEST(RendezvousTest, TwoWorkersWithOneNameAreRefusedOnEveryRank) {
 }
 
 TEST(RendezvousTest, MissingRanksAreNamedWhenTheLimitHasPassed) {
-  MemoryStore store;
-  Rendezvous rendezvous(store, 1, 4, milliseconds(50));
-  store.Set("gradwire/1/unrelated", "");
+  TestStore store;
+  Rendezvous rendezvous(store, {.rank = 1, .world_size = 4, .limit = milliseconds(50)});
   const auto failure = FailureIfAny([&] { rendezvous.Exchange(MemberNamed("worker1", 1)); });
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code, ErrorCode::kTimedOut);
   EXPECT_NE(failure->text.find("missing: rank 0, 2, 3"), std::string::npos) << failure->text;
 }
 
-TEST(RendezvousTest, WhoHasMetWaitsUntilAllHaveReadTheRecords) {
-  MemoryStore store;
-  Rendezvous first(store, 0, 2, milliseconds(50));
-  Rendezvous second(store, 1, 2, milliseconds(50));
-  const auto failure = FailureIfAny([&] { first.AwaitAllReady(kNobodyGone); });
+TEST(RendezvousTest, MissingRanksAreNamedOnEveryRank) {
+  TestStore store;
+  const auto failures = RunRanks(3, [&](uint32_t rank) {
+    const milliseconds limit(rank == 0 ? 2000 : 0);
+    Rendezvous rendezvous(store, {.rank = rank, .world_size = 5, .limit = limit});
+    rendezvous.Exchange(MemberNamed("worker" + std::to_string(rank), rank));
+  });
+  for (const auto& failure : failures) {
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(failure->code, ErrorCode::kTimedOut);
+    EXPECT_NE(failure->text.find("missing: rank 3, 4"), std::string::npos) << failure->text;
+  }
+}
+
+TEST(RendezvousTest, AGroupOfAnotherSizeIsToldOfWhenTheLimitHasPassed) {
+  TestStore store;
+  const Rendezvous other(store, {.rank = 0, .world_size = 7, .limit = milliseconds(0)});
+  Rendezvous rendezvous(store, {.rank = 1, .world_size = 2, .limit = milliseconds(50)});
+  const auto failure = FailureIfAny([&] { rendezvous.Exchange(MemberNamed("worker1", 1)); });
   ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->code, ErrorCode::kTimedOut);
-  second.AwaitAllReady(kNobodyGone);
+  EXPECT_NE(failure->text.find("Rank 0 began a group of 7 workers"), std::string::npos) << failure->text;
+}
+
+TEST(RendezvousTest, WhoWaitsSaysForWhom) {
+  TestStore store;
+  std::mutex mutex;
+  std::string said;
+  const LogSink before = SetLogSink([&](LogLevel level, std::string_view text) {
+    const std::lock_guard lock(mutex);
+    if (level == LogLevel::kWarning && said.empty()) said = text;
+  });
+  for (const uint32_t rank : {0, 1}) {
+    Rendezvous rendezvous(store,
+                          {.rank = rank, .world_size = 3, .limit = milliseconds(50), .tell_every = milliseconds(1)});
+    EXPECT_TRUE(FailureIfAny([&] { rendezvous.Exchange(MemberNamed("worker" + std::to_string(rank), rank)); }));
+    EXPECT_TRUE(FlushLog(std::chrono::seconds(20)));
+    const std::lock_guard lock(mutex);
+    const std::string whom = rank == 0 ? "missing: rank 1, 2;" : "missing: rank 0, 2;";
+    EXPECT_NE(said.find(whom), std::string::npos) << said;
+    EXPECT_NE(said.find("init_timeout"), std::string::npos) << said;
+    said.clear();
+  }
+  SetLogSink(before);
+}
+
+TEST(RendezvousTest, WhoHasMetWaitsUntilAllHaveReadTheRecords) {
+  TestStore store;
+  const auto failures = RunRanks(2, [&](uint32_t rank) {
+    Rendezvous rendezvous(store, {.rank = rank, .world_size = 2, .limit = milliseconds(2000)});
+    rendezvous.Exchange(MemberNamed("worker" + std::to_string(rank), rank));
+    if (rank == 0) rendezvous.AwaitAllReady(kNobodyGone);
+  });
+  ASSERT_TRUE(failures[0]);
+  EXPECT_EQ(failures[0]->code, ErrorCode::kTimedOut);
 }
 
 TEST(RendezvousTest, OneThatDiesBeforeAllAreReadyEndsTheMeetingForAll) {
-  MemoryStore store;
+  TestStore store;
   const auto failures = RunRanks(4, [&](uint32_t rank) {
-    Rendezvous rendezvous(store, rank, 4, milliseconds(0));
+    Rendezvous rendezvous(store, {.rank = rank, .world_size = 4, .limit = milliseconds(0)});
     rendezvous.Exchange(MemberNamed("worker" + std::to_string(rank), rank));
     if (rank != 2) rendezvous.AwaitAllReady([](uint32_t other) { return other == 2; });
   });
@@ -172,13 +231,13 @@ TEST(RendezvousTest, OneThatDiesBeforeAllAreReadyEndsTheMeetingForAll) {
 }
 
 TEST(RendezvousTest, ARecordThatIsNoneIsAnErrorThatNamesTheRank) {
-  MemoryStore store;
-  Rendezvous rendezvous(store, 1, 2, milliseconds(1000));
-  store.Set("gradwire/1/worker/0", "noise");
-  const auto failure = FailureIfAny([&] { rendezvous.Exchange(MemberNamed("worker1", 1)); });
+  TestStore store;
+  Rendezvous rendezvous(store, {.rank = 0, .world_size = 2, .limit = milliseconds(1000)});
+  store.Set("gradwire/1/worker/1", "noise");
+  const auto failure = FailureIfAny([&] { rendezvous.Exchange(MemberNamed("worker0", 0)); });
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code, ErrorCode::kInvalid);
-  EXPECT_NE(failure->text.find("rank 0"), std::string::npos) << failure->text;
+  EXPECT_NE(failure->text.find("rank 1"), std::string::npos) << failure->text;
 }
 
 }  // namespace

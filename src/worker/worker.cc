@@ -38,6 +38,12 @@ int FromEnvironment(const char* name) {
   return static_cast<int>(value);
 }
 
+// Starting the machines of a group is not a call: whoever says nothing of limits waits longer for it.
+milliseconds DefaultInitTimeout(milliseconds rpc_timeout) {
+  if (rpc_timeout == WorkerOptions{}.rpc_timeout) return std::chrono::minutes(30);
+  return rpc_timeout.count() == 0 ? milliseconds(0) : std::max(rpc_timeout, milliseconds(5000));
+}
+
 WorkerOptions Checked(WorkerOptions options) {
   CheckWorkerName(options.name);
   if (options.init_method.rfind("env://", 0) == 0 && !options.store) {
@@ -61,10 +67,7 @@ WorkerOptions Checked(WorkerOptions options) {
     *limit = std::min(*limit, kLongestLimit);
   }
   if (!options.functions) options.functions = std::make_shared<Functions>();
-  if (options.init_timeout.count() < 0) {
-    const bool unlimited = options.rpc_timeout.count() == 0;
-    options.init_timeout = unlimited ? milliseconds(0) : std::max(options.rpc_timeout, milliseconds(5000));
-  }
+  if (options.init_timeout.count() < 0) options.init_timeout = DefaultInitTimeout(options.rpc_timeout);
   return options;
 }
 
@@ -118,8 +121,9 @@ class Worker::Impl : public Layers {
     if (is_open) {
       open_group = std::make_unique<OpenGroup>(options.store, *parts, *internal);
     } else {
-      rendezvous.emplace(*options.store, static_cast<uint32_t>(options.rank), static_cast<uint32_t>(options.world_size),
-                         options.init_timeout);
+      rendezvous.emplace(*options.store, Rendezvous::Options{.rank = static_cast<uint32_t>(options.rank),
+                                                             .world_size = static_cast<uint32_t>(options.world_size),
+                                                             .limit = options.init_timeout});
     }
     Build(is_open ? open_group->JobKey() : rendezvous->JobKey(), internal);
     try {

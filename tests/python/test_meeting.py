@@ -4,26 +4,23 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
 LIMIT_S = 60
 START = """
-import os, sys, time
+import os, sys
 import gradwire
 import gradwire.rpc as rpc
 
 def options(where, **given):
-    return rpc.TensorPipeRpcBackendOptions(init_method=where, rpc_timeout=5, **given)
+    return rpc.TensorPipeRpcBackendOptions(init_method=where, **{"rpc_timeout": 5, **given})
 
 def refused(call):
-    begin = time.monotonic()
     try:
         call()
     except gradwire.Error as error:
         print(error.code, error, sep="|", end="")
-    assert time.monotonic() - begin < 6.5, time.monotonic() - begin
 """
 
 
@@ -44,18 +41,17 @@ def where(request, monkeypatch, port):
 
 def refusal(text):
     """Code and text of the error that the program ends with, which is all that it writes."""
-    begin = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", START + textwrap.dedent(text)], capture_output=True, text=True, timeout=LIMIT_S
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     code, _, message = done.stdout.partition("|")
-    return code, message, time.monotonic() - begin
+    return code, message
 
 
 def test_whom_rank_zero_misses_has_a_name(where):
-    code, message, _ = refusal(
+    code, message = refusal(
         f"refused(lambda: rpc.init_rpc('a', rank=0, world_size=3, rpc_backend_options=options({where!r})))"
     )
     assert code == "TimedOut"
@@ -63,7 +59,7 @@ def test_whom_rank_zero_misses_has_a_name(where):
 
 
 def test_a_store_that_nobody_serves(where, port):
-    code, message, _ = refusal(
+    code, message = refusal(
         f"refused(lambda: rpc.init_rpc('a', rank=1, world_size=2, rpc_backend_options=options({where!r})))"
     )
     assert code == "Unreachable"
@@ -71,7 +67,7 @@ def test_a_store_that_nobody_serves(where, port):
 
 
 def test_a_folder_that_is_not_there():
-    code, message, _ = refusal(
+    code, message = refusal(
         "refused(lambda: rpc.init_rpc('a', rank=0, world_size=1, rpc_backend_options=options('file:///nope/x')))"
     )
     assert code == "Unreachable"
@@ -79,7 +75,7 @@ def test_a_folder_that_is_not_there():
 
 
 def test_a_host_that_is_none():
-    code, message, _ = refusal(
+    code, message = refusal(
         "refused(lambda: rpc.init_rpc('a', rank=1, world_size=2, "
         "rpc_backend_options=options('tcp://no.such.host.invalid:29500')))"
     )
@@ -91,16 +87,15 @@ def test_a_port_that_is_taken(where, port):
     with socket.socket() as s:
         s.bind(("127.0.0.1", port))
         s.listen()
-        code, message, _ = refusal(f"""
-        begin = time.monotonic()
-        refused(lambda: rpc.init_rpc('a', rank=0, world_size=2, rpc_backend_options=options({where!r})))
-        assert time.monotonic() - begin < 4  # not at the limit
+        code, message = refusal(f"""
+        late = options({where!r}, rpc_timeout=600)  # which this test does not wait for
+        refused(lambda: rpc.init_rpc('a', rank=0, world_size=2, rpc_backend_options=late))
         """)
         assert code == "Unreachable"
         assert f"port {port} of this machine is taken" in message
         assert "within" not in message
         # C1: for its peer that port takes the connection and never says anything.
-        code, message, _ = refusal(
+        code, message = refusal(
             f"refused(lambda: rpc.init_rpc('a', rank=1, world_size=2, rpc_backend_options=options({where!r})))"
         )
         assert code == "Unreachable"
@@ -109,10 +104,9 @@ def test_a_port_that_is_taken(where, port):
 
 @pytest.mark.parametrize("rank", [2, 3])
 def test_a_rank_that_the_group_does_not_have(where, rank):
-    code, message, _ = refusal(f"""
-    begin = time.monotonic()
-    refused(lambda: rpc.init_rpc('a', rank={rank}, world_size=2, rpc_backend_options=options({where!r})))
-    assert time.monotonic() - begin < 4  # not at the limit: nobody serves the store
+    code, message = refusal(f"""
+    late = options({where!r}, rpc_timeout=600)  # which this test does not wait for: nobody serves the store
+    refused(lambda: rpc.init_rpc('a', rank={rank}, world_size=2, rpc_backend_options=late))
     """)
     assert code == "Invalid"
     assert f"rank {rank} is not in 0 .. 1" in message
@@ -126,4 +120,4 @@ def test_one_port_serves_group_after_group(where):
         rpc.init_rpc('a', rank=0, world_size=1, rpc_backend_options=options({where!r}))
         assert rpc.rpc_sync('a', len, args=('four',)) == 4
         rpc.shutdown()
-    """)[:2] == ("", "")
+    """) == ("", "")

@@ -149,10 +149,8 @@ def test_many_strangers(group):
     def body():
         port = rpc.rpc_sync("worker1", listening_port)
         connections = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(300)]
-        begin = time.monotonic()
         for _ in range(100):
             assert rpc.rpc_sync("worker1", max, args=(1, 2)) == 2
-        assert time.monotonic() - begin < HANDSHAKE_LIMIT_S - 1
         end = time.monotonic() + HANDSHAKE_LIMIT_S + 5
         assert all(is_closed(connection, end) for connection in connections)
 
