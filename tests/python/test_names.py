@@ -385,7 +385,9 @@ def test_sharded_tensors_with_references(scripts, tmp_path):
             init_process_group("gloo", init_method="file://" + sys.argv[1] + ".gloo", rank=rank, world_size=2)
             start(rank)
             spec = ChunkShardingSpec(dim=0, placements=["rank:0/cpu", "rank:1/cpu"])
-            (shards,) = sharded_tensor.ones(spec, 4, 3, init_rrefs=True).remote_shards().values()
+            tensor = sharded_tensor.ones(spec, 4, 3, init_rrefs=True)
+            api._barrier(set())  # it is filled after its references have been made
+            (shards,) = tensor.remote_shards().values()
             assert isinstance(shards[0], rpc.RRef)
             assert torch.equal(shards[0].to_here().tensor, torch.ones(2, 3))
             rpc.shutdown()
