@@ -4,12 +4,13 @@ Each process calls `init_rpc` once, then `rpc_sync`, `rpc_async` and `remote`, a
 """
 
 import logging
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import torch
 
-from gradwire import _C, _default, backends
+from gradwire import _C, _default, backends, functions
 from gradwire._C import WorkerInfo
 from gradwire._rref import RRef
 from gradwire._store import open_store
@@ -39,6 +40,7 @@ __all__ = [
     "barrier",
     "construct_rpc_backend_options",
     "counts",
+    "functions",
     "get_rpc_timeout",
     "get_worker_info",
     "get_worker_infos",
@@ -55,6 +57,8 @@ __all__ = [
     "shutdown",
     "unregister_function",
 ]
+
+sys.modules[f"{__name__}.functions"] = functions  # where programs for torch import it from
 
 UNSET_RPC_TIMEOUT: float = _C.UNSET_TIMEOUT
 

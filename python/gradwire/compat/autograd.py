@@ -4,6 +4,7 @@ from typing import Any
 
 from gradwire import _C, _default
 from gradwire.autograd import backward, get_gradients, is_available
+from gradwire.compat._refused import getter_of
 from gradwire.errors import Error
 
 __all__ = ["DistAutogradContext", "backward", "context", "get_gradients", "is_available"]
@@ -41,10 +42,6 @@ class context:
 
 # What held before each context of _new_context, until it is released.
 _outer: dict[int, _C.Surroundings | None] = {}
-
-
-def _init(worker_id: int) -> None:
-    """Called by init_rpc before the worker is made, which brings its autograd along."""
 
 
 def _new_context() -> DistAutogradContext:
@@ -93,3 +90,6 @@ def _get_debug_info() -> dict[str, int]:
         "num_current_backward_passes": counts["backward_passes"],
         "num_autograd_contexts": counts["autograd_contexts"],
     }
+
+
+__getattr__ = getter_of(__name__)

@@ -11,20 +11,18 @@ from typing import Any
 # torch's module -> ours; both with all their submodules.
 _MODULES = {
     "torch.distributed.rpc": "gradwire.compat.rpc",
+    "torch.distributed.rpc._utils": "gradwire.compat.rpc._groups",
     "torch.distributed.autograd": "gradwire.compat.autograd",
     "torch.distributed.nn.api.remote_module": "gradwire.compat.nn.remote_module",
 }
+# Torch's modules of C++, which programs ask for some of the same names -> ours.
+_BINDINGS = {
+    "torch._C._distributed_rpc": "gradwire.compat.rpc",
+    "torch._C._distributed_autograd": "gradwire.compat.autograd",
+}
 
-# Names in modules that otherwise stay torch's. The front end of TorchScript keeps its own references to the classes,
-# and modules that script functions over RRefs look there: they come first.
-_NAMES = [
-    ("torch._jit_internal", "RRef", "gradwire.compat.rpc"),
-    ("torch._jit_internal", "PyRRef", "gradwire.compat.rpc"),
-    ("torch.jit.annotations", "RRef", "gradwire.compat.rpc"),
-    ("torch.distributed.optim", "DistributedOptimizer", "gradwire.compat.optim"),
-    ("torch.distributed.optim.optimizer", "DistributedOptimizer", "gradwire.compat.optim"),
-    ("torch.distributed.nn", "RemoteModule", "gradwire.compat.nn.remote_module"),
-]
+# Names in modules that otherwise stay torch's.
+_NAMES = [("torch.distributed.optim.optimizer", "DistributedOptimizer", "gradwire.compat.optim")]
 
 # Registers a back end when it is imported, so only programs that ask for it may; they find it through __path__.
 _ON_DEMAND = {"_testing"}
@@ -48,23 +46,23 @@ def install() -> None:
             RuntimeWarning,
             stacklevel=3,
         )
+    replaced = _replaced()  # keeps all of it, and with it its ids
     for old, new in _MODULES.items():
         _move(old, importlib.import_module(new))
+    for old, new in _BINDINGS.items():
+        _put(old, importlib.import_module(new))
+    for owner, name, new in _NAMES:
+        setattr(sys.modules[owner], name, getattr(importlib.import_module(new), name))
+    _replace_in_torch(replaced)
     # What RemoteModule has generated is bound to the module of calls that was there when it was made.
     for name in [name for name in sys.modules if name.startswith("_remote_module_")]:
         del sys.modules[name]
-    for owner, name, new in _NAMES:
-        setattr(importlib.import_module(owner), name, getattr(importlib.import_module(new), name))
     _install_in_children()
 
 
 def _held_names() -> list[str]:
     """Globals of the program's modules that are what is about to be replaced. Torch itself imports all of it."""
-    replaced: set[int] = {id(getattr(sys.modules.get(owner), name, None)) for owner, name, _ in _NAMES} - {id(None)}
-    for module_name, module in list(sys.modules.items()):
-        if any(f"{module_name}.".startswith(f"{old}.") for old in _MODULES):
-            own = (value for value in vars(module).values() if getattr(value, "__module__", None) == module_name)
-            replaced.update(map(id, (module, *own)))
+    replaced = _replaced()
     programs = {id(module): (module_name, module) for module_name, module in reversed(list(sys.modules.items()))}
     return [
         f"{module_name}.{name}"
@@ -73,6 +71,33 @@ def _held_names() -> list[str]:
         for name, value in list(getattr(module, "__dict__", {}).items())
         if id(value) in replaced
     ]
+
+
+def _replaced() -> dict[int, tuple[Any, str, str]]:
+    """By the id of each module that is about to be replaced, and of each function and class in it: the object itself,
+    the name of its module, and its name there, which is empty for the module."""
+    found = {}
+    for owner, name, _ in _NAMES:
+        found[id(getattr(sys.modules[owner], name))] = getattr(sys.modules[owner], name), owner, name
+    for module_name, module in list(sys.modules.items()):
+        if any(f"{module_name}.".startswith(f"{old}.") for old in (*_MODULES, *_BINDINGS)):
+            found[id(module)] = module, module_name, ""
+            for name, value in list(vars(module).items()):
+                if getattr(value, "__module__", None) == module_name:
+                    found[id(value)] = value, module_name, name
+    return found
+
+
+def _replace_in_torch(replaced: dict[int, tuple[Any, str, str]]) -> None:
+    """Torch's other modules have imported some of it: the front end of TorchScript and DistributedDataParallel the
+    classes, sharded tensors the modules."""
+    for module_name, module in list(sys.modules.items()):
+        if not module_name.startswith("torch."):
+            continue
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if (old := replaced.get(id(value))) is not None:
+                new = sys.modules.get(old[1])  # not there: a module that is imported on demand
+                setattr(module, name, getattr(new, old[2], value) if old[2] else new or value)
 
 
 class _Installing:

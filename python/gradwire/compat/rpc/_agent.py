@@ -8,6 +8,8 @@ from gradwire import _C, _default, _device_maps
 
 __all__ = ["TensorPipeAgent", "enable_gil_profiling"]
 
+RpcAgent = _C.Worker
+
 _gil_is_profiled = False
 
 
@@ -60,3 +62,7 @@ class TensorPipeAgent(_C.Worker):
 
 
 _default.worker_class = TensorPipeAgent
+
+
+def _get_current_rpc_agent() -> Any:
+    return _default.required()

@@ -4,7 +4,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from gradwire import _default, _rref
+from gradwire import _C, _default, _rref
 from gradwire.errors import Error
 from gradwire.futures import Future
 from gradwire.rpc import UNSET_RPC_TIMEOUT
@@ -14,7 +14,17 @@ __all__ = ["PyRRef", "RRef"]
 T = TypeVar("T")
 
 
-class RRef(_rref.RRef[T], Generic[T]):
+_KindOfReference: Any = type(_C.Reference)
+
+
+class _Kind(_KindOfReference):  # type: ignore[misc]
+    """Every reference of gradwire is an RRef, whichever module it was made by."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _rref.RRef) if cls is RRef else super().__instancecheck__(instance)
+
+
+class RRef(_rref.RRef[T], Generic[T], metaclass=_Kind):
     """A reference to a value on another worker, or here."""
 
     def __init__(self, value: T, type_hint: Any = None) -> None:
@@ -103,8 +113,7 @@ class _Proxy:
     def __getattr__(self, name: str) -> Any:
         if name in _rref._OF_PROXY:
             raise AttributeError(name)
-        call = _rref._Method(self._rref, self._mode, self._timeout, name)
-        return _Checked(self._rref, self._mode, self._timeout, name, call)
+        return _Checked(self._rref, self._mode, self._timeout, name)
 
 
 def _require_attribute(kind: type, name: str) -> None:
@@ -113,26 +122,35 @@ def _require_attribute(kind: type, name: str) -> None:
 
 
 class _Checked:
-    __slots__ = ("_call", "_mode", "_name", "_rref", "_timeout")
+    __slots__ = ("_mode", "_name", "_rref", "_timeout")
 
-    def __init__(self, rref: RRef[Any], mode: str, timeout: float, name: str, call: Any) -> None:
+    def __init__(self, rref: RRef[Any], mode: str, timeout: float, name: str) -> None:
         self._rref = rref
         self._mode = mode
         self._timeout = timeout
         self._name = name
-        self._call = call
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from gradwire.compat.rpc import api
+
+        owner = self._rref.owner()
+        sent = (self._rref, self._name, args, kwargs)
+        if self._mode == "async":
+            return api._invoke_rpc(owner, _rref._call_on_owner, api.RPCExecMode.ASYNC, sent, None, self._timeout)
+        call = api.rpc_sync if self._mode == "sync" else api.remote
+        return call(owner, _rref._call_on_owner, sent, None, self._timeout)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         asked = self._rref._get_type(timeout=self._timeout, blocking=False)
         if self._mode != "async":
             _require_attribute(asked.wait(), self._name)
-            return self._call(*args, **kwargs)
+            return self._call(args, kwargs)
         result: Future[Any] = Future()
 
         def call(typed: Future[type]) -> None:
             try:
                 _require_attribute(typed.value(), self._name)
-                self._call(*args, **kwargs).add_done_callback(finish)
+                self._call(args, kwargs).add_done_callback(finish)
             except Exception as error:
                 result.set_exception(error)
 

@@ -1,27 +1,42 @@
 """Calls, and the end of a group in terms of functions that programs may replace: each is looked up here when used."""
 
 import contextlib
+import functools
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from gradwire import _default, rpc
 from gradwire._functions import shown_as
+from gradwire.compat._refused import getter_of
 from gradwire.compat.rpc import _gather
-from gradwire.compat.rpc._agent import TensorPipeAgent
-from gradwire.compat.rpc._rref import RRef
+from gradwire.compat.rpc._agent import TensorPipeAgent, _get_current_rpc_agent
+from gradwire.compat.rpc._rref import PyRRef, RRef
 from gradwire.compat.rpc.constants import DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
-from gradwire.compat.rpc.internal import _internal_rpc_pickler
+from gradwire.compat.rpc.internal import (
+    PythonUDF,
+    RPCExecMode,
+    _build_rpc_profiling_key,
+    _internal_rpc_pickler,
+    _Pickled,
+    _run,
+)
 from gradwire.errors import Error
 from gradwire.futures import Future
-from gradwire.rpc import WorkerInfo, get_rpc_timeout, get_worker_info, remote, rpc_sync
+from gradwire.rpc import WorkerInfo, get_rpc_timeout, get_worker_info
 
 __all__ = [
+    "PyRRef",
+    "PythonUDF",
+    "RPCExecMode",
     "RRef",
     "WorkerInfo",
+    "_build_rpc_profiling_key",
+    "_get_current_rpc_agent",
     "get_rpc_timeout",
     "get_worker_info",
     "remote",
@@ -29,6 +44,10 @@ __all__ = [
     "rpc_sync",
     "shutdown",
 ]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+logger = logging.getLogger("gradwire")
 
 # Whether shutdown only logs that other workers still hold values of this one, and does not raise.
 _ignore_rref_leak = True
@@ -38,6 +57,7 @@ _thread_local_var = threading.local()
 
 @contextlib.contextmanager
 def _use_rpc_pickler(rpc_pickler: Any) -> Iterator[None]:
+    """Calls of Python functions from inside are pickled by `rpc_pickler.serialize`, on all threads."""
     global _default_pickler
     _default_pickler = rpc_pickler
     try:
@@ -67,23 +87,98 @@ def rpc_async(
     timeout: float = UNSET_RPC_TIMEOUT,
 ) -> Future[Any]:
     """A call whose result the returned future will have."""
-    future = rpc.rpc_async(to, func, args, kwargs, timeout)
+    future = rpc.rpc_async(to, *_as_pickled(func, args, kwargs), timeout)
     if hasattr(_thread_local_var, "future_list"):
         _thread_local_var.future_list.append(future)
     return future
 
 
+@functools.wraps(rpc.rpc_sync, assigned=("__doc__",))
+def rpc_sync(
+    to: rpc.To,
+    func: rpc.Function,
+    args: tuple[Any, ...] | list[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    timeout: float = UNSET_RPC_TIMEOUT,
+) -> Any:
+    return rpc.rpc_sync(to, *_as_pickled(func, args, kwargs), timeout)
+
+
+@functools.wraps(rpc.remote, assigned=("__doc__",))
+def remote(
+    to: rpc.To,
+    func: rpc.Function,
+    args: tuple[Any, ...] | list[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    timeout: float = UNSET_RPC_TIMEOUT,
+) -> RRef[Any]:
+    made: Any = rpc.remote(to, *_as_pickled(func, args, kwargs), timeout)
+    return made  # type: ignore[no-any-return]
+
+
+def _as_pickled(func: rpc.Function, args: Any, kwargs: Any) -> tuple[rpc.Function, Any, Any]:
+    """What is called with what, where a program has put a pickler of its own in."""
+    if _default_pickler is _internal_rpc_pickler or not _is_pickled(func):
+        return func, args, kwargs
+    call = PythonUDF(func, tuple(args or ()), dict(kwargs or {}))
+    return _run, (_Pickled(_default_pickler, call), getattr(func, "__qualname__", repr(func))), None
+
+
+def _is_pickled(func: Any) -> bool:
+    """Whether it is neither an operator nor a script nor a function of C++, which run without Python."""
+    if isinstance(func, (str, torch.jit.ScriptFunction)):
+        return False
+    return torch.jit._builtins._find_builtin(func) is None  # type: ignore[no-untyped-call]
+
+
+def _invoke_rpc(
+    to: rpc.To,
+    func: rpc.Function,
+    rpc_type: RPCExecMode,
+    args: Any = None,
+    kwargs: Any = None,
+    rpc_timeout: float = UNSET_RPC_TIMEOUT,
+) -> Future[Any]:
+    """The future of a call, whatever `rpc_type` is."""
+    return rpc.rpc_async(to, *_as_pickled(func, args, kwargs), rpc_timeout)
+
+
+def _require_initialized(func: F) -> F:
+    """Makes `func` raise Error before init_rpc and after shutdown."""
+
+    @functools.wraps(func)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        _default.required()
+        return func(*args, **kwargs)
+
+    return checked  # type: ignore[return-value]
+
+
+def _to_worker_info(to: rpc.To) -> WorkerInfo:
+    if isinstance(to, WorkerInfo):
+        return to
+    if not isinstance(to, (str, int)):
+        raise ValueError(f"Cannot get WorkerInfo from name {to}")
+    return get_worker_info(to)
+
+
 @shown_as("a method of an RRef")
 def _rref_typeof_on_owner(rref: RRef[Any], blocking: bool = True) -> Any:
-    return type(rref.local_value())
+    kind = type(rref.local_value())
+    if blocking:
+        return kind
+    future: Future[Any] = Future()
+    future.set_result(kind)
+    return future
+
+
+def _rref_typeof_on_user(rref: RRef[Any], timeout: float = UNSET_RPC_TIMEOUT, blocking: bool = True) -> Any:
+    future = rpc_async(rref.owner(), _rref_typeof_on_owner, args=(rref,), timeout=timeout)
+    return future.wait() if blocking else future
 
 
 def _is_current_rpc_agent_set() -> bool:
     return _default.worker is not None
-
-
-def _get_current_rpc_agent() -> Any:
-    return _default.required()
 
 
 def _set_and_start_rpc_agent(agent: Any) -> None:
@@ -128,6 +223,27 @@ def _delete_all_user_and_unforked_owner_rrefs() -> None:
     _default.required().drop_references()
 
 
+def _destroy_rref_context(ignore_rref_leak: bool) -> None:
+    """Drops the references that are held here; raises when others still hold some to values of this worker."""
+    _delete_all_user_and_unforked_owner_rrefs()
+    _refuse_leaks(_default.required().leaks(), ignore_rref_leak)
+
+
+def _refuse_leaks(leaks: list[str], ignore: bool) -> None:
+    if leaks and not ignore:
+        raise Error("Leaking RRef: " + "; ".join(leaks))
+
+
+def _reset_current_rpc_agent() -> None:
+    """Takes this process's worker out; who has kept it can still shut it down."""
+    _default.set_worker(None)
+
+
+def _finalize_shutdown() -> None:
+    """The end without waiting for others."""
+    shutdown(graceful=False)
+
+
 def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -> None:
     """Ends this process's worker; with `graceful` after everybody's work is done."""
     agent = _get_current_rpc_agent()
@@ -149,8 +265,7 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
     finally:
         _default.end(agent)
         agent.shutdown()
-    if leaks and not _ignore_rref_leak:
-        raise Error("Leaking RRef: " + "; ".join(leaks))
+    _refuse_leaks(leaks, _ignore_rref_leak)
 
 
 def _unfinished(agent: Any, timeout: float) -> Exception | None:
@@ -185,3 +300,12 @@ def _rref_context_get_debug_info() -> dict[str, str]:
         "num_pending_users": str(counts["creating_rrefs"]),
         "num_pending_futures": str(counts["waiting_fetches"]),
     }
+
+
+_get_refused = getter_of(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_ALL_WORKER_NAMES":
+        return set() if _default.worker is None else set(_default.worker.published())
+    return _get_refused(name)

@@ -1,5 +1,6 @@
 """Defaults by their names in programs."""
 
+from gradwire.compat._refused import getter_of
 from gradwire.rpc import UNSET_RPC_TIMEOUT
 
 __all__ = [
@@ -10,7 +11,10 @@ __all__ = [
     "UNSET_RPC_TIMEOUT",
 ]
 
-DEFAULT_RPC_TIMEOUT_SEC = 60.0
-DEFAULT_INIT_METHOD = "env://"
+DEFAULT_RPC_TIMEOUT_SEC = _DEFAULT_RPC_TIMEOUT_SEC = 60.0
+DEFAULT_INIT_METHOD = _DEFAULT_INIT_METHOD = "env://"
 DEFAULT_SHUTDOWN_TIMEOUT = 0.0
-DEFAULT_NUM_WORKER_THREADS = 16
+DEFAULT_NUM_WORKER_THREADS = _DEFAULT_NUM_WORKER_THREADS = 16
+_UNSET_RPC_TIMEOUT = UNSET_RPC_TIMEOUT
+
+__getattr__ = getter_of(__name__)
