@@ -56,7 +56,14 @@ def _as_type(cls: type[torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _subclass(cls: type[torch.Tensor], tensor: torch.Tensor, attributes: dict[str, Any]) -> torch.Tensor:
-    made = _as_type(cls, tensor)
+    made = tensor
+    if tensor.grad_fn is None and tensor.requires_grad and not issubclass(cls, torch.nn.Parameter):
+        try:
+            tensor.__class__ = cls  # no copy would keep the note that its history ends here (docs/autograd.md)
+        except TypeError:  # of another layout, by slots
+            made = tensor.as_subclass(cls)
+    else:
+        made = _as_type(cls, tensor)
     made.__dict__.update(attributes)
     return made
 

@@ -1,11 +1,14 @@
 """Errors: what gradwire raises, and how an exception crosses from one worker to another."""
 
 import contextlib
+import io
 import pickle
 import sys
 import traceback
 import types
 from typing import Any
+
+import torch
 
 _MOST_PICKLED_BYTES = 64 * 1024
 
@@ -98,6 +101,33 @@ def add_note(exception: BaseException, note: str) -> None:
         exception.__dict__["__notes__"] = [*notes, note] if isinstance(notes, (list, tuple)) else [note]
 
 
+def _refuse_gradient(_: object) -> None:
+    raise Error(
+        "backward comes to a tensor that an exception has brought from another worker, so its gradient cannot go back "
+        "there: return it instead of raising it, or detach it first"
+    )
+
+
+def _cut_off(tensor: torch.Tensor) -> torch.Tensor:
+    tensor.requires_grad_().register_hook(_refuse_gradient)
+    return tensor
+
+
+class _Pickler(pickle.Pickler):
+    """Of exceptions, which are no part of a graph: a tensor in them that has a history refuses its gradient."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.requires_grad and (not value.is_leaf or value._backward_hooks):
+            return _cut_off, (value.detach(),)
+        return NotImplemented
+
+
+def _dumps(exception: BaseException) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file).dump(exception)
+    return file.getvalue()
+
+
 def _pickled(exception: BaseException) -> bytes:
     """The exception's pickle, or nothing when its caller could not raise it anyway."""
     # Neither exits nor interrupts of the callee end the caller, and a library's error there is none of this call.
@@ -106,7 +136,7 @@ def _pickled(exception: BaseException) -> bytes:
     ):
         return b""
     try:
-        data = pickle.dumps(exception)
+        data = _dumps(exception)
         copy = pickle.loads(data)
     except BaseException:
         return b""

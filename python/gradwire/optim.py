@@ -1,8 +1,9 @@
 """DistributedOptimizer: one local optimizer on each worker that owns parameters, stepped together."""
 
 import contextlib
+import inspect
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -28,6 +29,16 @@ def _locks_of(parameters: list[torch.Tensor]) -> list[threading.Lock]:
     return sorted(locks, key=id)
 
 
+def _needs_arguments(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return True
+    except ValueError:  # nothing is known of it
+        return False
+    return False
+
+
 class _LocalOptimizer:
     """A torch optimizer beside the parameters that it steps."""
 
@@ -36,6 +47,11 @@ class _LocalOptimizer:
     ):
         self.parameters = parameters
         self.optim = optimizer_class(parameters, *args, **kwargs)
+        if _needs_arguments(self.optim.step):
+            raise TypeError(
+                f"{optimizer_class.__name__}.step() needs a closure that computes the loss again, which "
+                f"DistributedOptimizer does not give: take a class that steps with the gradients alone"
+            )
         self.locks = _locks_of(parameters)
 
     def step(self, context_id: int) -> None:

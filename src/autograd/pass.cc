@@ -340,6 +340,7 @@ std::vector<LeafGradient> Pass::Finish() {
     const c10::OptionalStreamGuard stream_guard(entry.stream);
     if (!entry.sum.defined()) AddGradient(entry.leaf, entry.sum, entry.gradient, 1);
     result.push_back({entry.leaf, entry.sum});
+    entry.gradient.reset();  // the last one that shares its memory may take it over
   }
   return result;
 }
@@ -359,6 +360,9 @@ std::optional<Failure> RunPostAccumulateHooks(const at::Tensor& leaf, const Desc
 }
 
 void AddGradient(const at::Tensor& leaf, at::Tensor& sum, const at::Tensor& gradient, size_t holders) {
+  // libtorch looks at the tensor alone before it takes one over, as it runs leaves first. Here gradients are held until
+  // the end, when a view of this one, or what came beside it in one message, may be another leaf's.
+  if (gradient.has_storage() && gradient.storage().use_count() > 1) holders = 0;
   AccumulateGrad::accumulateGrad(leaf, sum, gradient, holders, [&](at::Tensor&& updated) { sum = std::move(updated); });
 }
 

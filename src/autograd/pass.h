@@ -70,8 +70,8 @@ class Pass {
 bool HasPostAccumulateHooks(const at::Tensor& leaf);
 std::optional<Failure> RunPostAccumulateHooks(const at::Tensor& leaf, const Describe& describe);
 
-// Adds `gradient` to `sum`, by the rules of local autograd: the first is taken as it is when nobody else holds it and
-// its strides fit the leaf. `holders`: how many references to it the caller has.
+// Adds `gradient` to `sum`, by the rules of local autograd: the first is taken as it is when nobody else holds it or
+// its memory and its strides fit the leaf. `holders`: how many references to it the caller has.
 void AddGradient(const at::Tensor& leaf, at::Tensor& sum, const at::Tensor& gradient, size_t holders);
 
 }  // namespace gradwire::autograd

@@ -4,7 +4,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
@@ -139,6 +142,19 @@ TEST(DistributedOptimizerTest, A1_TenStepsOfAdamEqualOneProcess) {
       return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(0.02));
     });
   }
+}
+
+TEST(DistributedOptimizerTest, A1_TenStepsOfTheOtherClassesEqualOneProcess) {
+  namespace to = torch::optim;
+  ExpectTenEqualSteps(at::kDouble, 1e-12, "AdamW", {{"lr", 0.02}, {"amsgrad", 1}}, [](const auto& parameters) {
+    return std::make_unique<to::AdamW>(parameters, to::AdamWOptions(0.02).amsgrad(true).weight_decay(0.01));
+  });
+  ExpectTenEqualSteps(at::kDouble, 1e-12, "Adagrad", {{"lr", 0.05}, {"lr_decay", 0.1}}, [](const auto& parameters) {
+    return std::make_unique<to::Adagrad>(parameters, to::AdagradOptions(0.05).lr_decay(0.1));
+  });
+  ExpectTenEqualSteps(at::kDouble, 1e-12, "RMSprop", {{"momentum", 0.5}, {"centered", 1}}, [](const auto& parameters) {
+    return std::make_unique<to::RMSprop>(parameters, to::RMSpropOptions(0.01).momentum(0.5).centered(true));
+  });
 }
 
 std::string TextOf(const std::function<void()>& use) {

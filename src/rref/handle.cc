@@ -101,7 +101,7 @@ void OwnedHandle::OnCreated(const std::optional<Failure>& failure, bool answered
     }
   }
   if (!creation_.state()) return;
-  if (failure && !answered) {
+  if (failure) {
     creation_.state()->Fail(*failure);
   } else {
     creation_.state()->Complete(nullptr);

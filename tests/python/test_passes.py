@@ -140,3 +140,31 @@ def test_post_accumulate_hooks_run_once_per_pass(group):
         assert [step.tolist() for step in steps] == [[2.0] * 3] * 2
 
     group(body)
+
+
+def sum_of_views(a, b):
+    return a + b.view(3)
+
+
+def weighted_sum(a, b):
+    return a + b
+
+
+# A4: gradients that share memory where they are made, or that came in one message, are each a leaf's own.
+@pytest.mark.parametrize("function", [weighted_sum, sum_of_views])
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_leaves_do_not_share_the_memory_of_their_gradients(group, function, is_remote):
+    def body():
+        a = torch.zeros(3, requires_grad=True)
+        b = torch.zeros((1, 3) if function is sum_of_views else 3, requires_grad=True)
+        with autograd.context() as context_id:
+            total = rpc.rpc_sync("worker1", function, args=(a, b)) if is_remote else function(a, b)
+            loss = (total * torch.ones(3)).sum()
+            for number in range(1, 4):
+                autograd.backward(context_id, [loss], retain_graph=True)
+                gradients = autograd.get_gradients(context_id)
+                assert [gradients[leaf].sum().item() for leaf in (a, b)] == [3 * number] * 2
+            gradients[a].zero_()
+            assert gradients[b].sum() == 9
+
+    group(body)

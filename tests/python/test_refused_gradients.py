@@ -117,6 +117,73 @@ def test_the_history_of_an_argument_ends_as_well(group):
     group(body)
 
 
+class Carrier(Exception):
+    pass
+
+
+def raises_a_result(x):
+    raise Carrier(x * 3)
+
+
+def passes_it_on(x):
+    return rpc.rpc_sync("worker0", raises_a_result, args=(x,))
+
+
+# A1
+@pytest.mark.parametrize("function", [raises_a_result, passes_it_on])
+def test_a_tensor_that_an_exception_brings_refuses_its_gradient(group, function):
+    def body():
+        x = leaf()
+        with autograd.context() as context_id:
+            with pytest.raises(Carrier) as caught:
+                rpc.rpc_sync("worker1", function, args=(x,))
+            (brought,) = caught.value.args
+            assert brought.tolist() == [3] * 4
+            loss = rpc.rpc_sync("worker1", double, args=(x,))
+            with pytest.raises(Error, match="exception has brought"):
+                autograd.backward(context_id, [(loss * brought).sum()])
+            assert autograd.get_gradients(context_id) == {}
+        with autograd.context() as context_id:
+            loss = rpc.rpc_sync("worker1", double, args=(x,))
+            assert gradient(context_id, x, loss * brought.detach()) == [6] * 4
+
+    group(body)
+
+
+class Named(torch.Tensor):
+    pass
+
+
+def named(x):
+    return (x * _weight).as_subclass(Named)
+
+
+def named_inside(x):
+    return {"kept": [Holder(named(x))]}
+
+
+class Holder:
+    def __init__(self, value):
+        self.value = value
+
+
+# A1
+def test_a_subclass_outside_of_contexts_keeps_that_its_history_ends(group):
+    def body():
+        x = leaf()
+        for there in (
+            rpc.rpc_sync("worker1", named, args=(x,)),
+            rpc.rpc_sync("worker1", named_inside, args=(x,))["kept"][0].value,
+        ):
+            assert type(there) is Named
+            with autograd.context() as context_id:
+                loss = rpc.rpc_sync("worker1", double, args=(there,))
+                with pytest.raises(Error, match="worker 1 has computed"):
+                    autograd.backward(context_id, [loss.sum()])
+
+    group(body)
+
+
 def gathers_in_a_context():
     x = leaf(2)
     with autograd.context() as context_id:
