@@ -109,7 +109,7 @@ def _refuse_gradient(_: object) -> None:
 
 
 def _cut_off(tensor: torch.Tensor) -> torch.Tensor:
-    tensor.requires_grad_().register_hook(_refuse_gradient)
+    tensor.requires_grad_().register_hook(_refuse_gradient)  # type: ignore[no-untyped-call]
     return tensor
 
 

@@ -340,7 +340,6 @@ std::vector<LeafGradient> Pass::Finish() {
     const c10::OptionalStreamGuard stream_guard(entry.stream);
     if (!entry.sum.defined()) AddGradient(entry.leaf, entry.sum, entry.gradient, 1);
     result.push_back({entry.leaf, entry.sum});
-    entry.gradient.reset();  // the last one that shares its memory may take it over
   }
   return result;
 }

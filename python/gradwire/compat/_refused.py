@@ -59,7 +59,6 @@ _TABLE = [
     ("nn.remote_module", "_remote_module_receiver _remote_module_reducer _SerializedRemoteModule", _PICKLING),
     ("nn.remote_module", "_REMOTE_MODULE_ATTRIBUTES_IGNORE_FOR_PICKLING", "all but _REMOTE_MODULE_PICKLED_ATTRIBUTES"),
     ("nn.remote_module", "_raise_not_supported", "what a RemoteModule does not support raises by itself"),
-    ("autograd", "_init", "init_rpc() brings the autograd of its worker along"),
     # Imports of torch's files, and the variables of their type hints.
     ("rpc", "Generator Store dist dist_autograd logging numbers os threading timedelta torch urlparse warnings", ""),
     ("rpc.api", "Any Callable Future Generic GenericWithOneTypeVar ParamSpec T TYPE_CHECKING TypeVar _P _R", ""),

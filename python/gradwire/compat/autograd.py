@@ -44,6 +44,10 @@ class context:
 _outer: dict[int, _C.Surroundings | None] = {}
 
 
+def _init(worker_id: int) -> None:
+    """For programs that start an agent by hand and call this first: the worker brings its autograd along."""
+
+
 def _new_context() -> DistAutogradContext:
     worker = _default.required()
     if _C.current_context(worker) >= 0:
