@@ -11,6 +11,7 @@ import pytest
 import torch
 from conftest import LIMIT_S
 
+from gradwire import _default, _rref
 from gradwire import rpc as gradwire_rpc
 from gradwire.compat import _refused
 
@@ -33,6 +34,15 @@ MODULES = {
     "torch.distributed.rpc.server_process_global_profiler": "rpc.server_process_global_profiler",
 }
 DYNAMIC = {("rpc", "BackendType"), ("rpc.api", "_ALL_WORKER_NAMES"), ("rpc.backend_registry", "BackendType")}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _this_file_alone():
+    """Importing gradwire.compat.rpc changes of which classes this process makes its worker and its references."""
+    worker_class = _default.worker_class
+    yield
+    _default.worker_class = worker_class
+    _rref.set_made_class(_rref.RRef)
 
 
 def names_of(module):
