@@ -149,11 +149,15 @@ def reap(running, limit, scratch):
     return rows
 
 
+# A race inside of torch may let these run out of time (README.md): such a test is run once more, and that is printed.
+MAY_HANG_IN_TORCH = {"DdpComparisonTest", "DdpUnderDistAutogradTest"}
+
+
 def run(tests, jobs, limit, logs, report):
     assert START == "spawn" or len(os.listdir("/proc/self/task")) == 1, (
         "importing the target started threads, which a fork would lose: use --start spawn"
     )
-    queue, running = collections.deque(tests), {}
+    queue, running, repeated = collections.deque(tests), {}, set()
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         while queue or running:
@@ -166,7 +170,13 @@ def run(tests, jobs, limit, logs, report):
                     child(name, test, answer, pathlib.Path(logs or scratch) / f"{name}.{test}.log")
                 running[pid] = name, test, began
             for row in reap(running, limit, scratch):
-                report(row)
+                if row.outcome == "timeout" and row.suite in MAY_HANG_IN_TORCH and row[:2] not in repeated:
+                    print(f"again, after a timeout: {row.suite}.{row.test}", flush=True)
+                    repeated.add(row[:2])
+                    (scratch / f"{row.suite}.{row.test}.json").unlink(missing_ok=True)
+                    queue.append(row[:2])
+                else:
+                    report(row)
             time.sleep(0.02)
 
 
